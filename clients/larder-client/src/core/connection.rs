@@ -6,8 +6,8 @@
 //!
 //!   Usable ── a malformed or unexpected reply ──▶ Failed (for good)
 //! ```
-//! The server replies in the order of the requests, so a reply belongs to the oldest request
-//! without a complete reply.
+//! The server replies in request order, so the next reply always answers the oldest pending
+//! request.
 
 use bytes::{Buf, Bytes};
 use larder_protocol::answer::{Answer, AnswerFields, Flag, read_text};
@@ -15,15 +15,15 @@ use larder_protocol::response::Read;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The minimum room for input, in bytes.
+/// The smallest buffer that a read gets, in bytes.
 const ROOM_MIN: usize = 4 << 10;
-/// The maximum room, in bytes, for an announced value before it arrives. A server can announce any
-/// length.
+/// The largest buffer that a read gets for a value that has not arrived, in bytes. Without this
+/// limit, a server could announce any length and make the client allocate it.
 const ROOM_MAX: usize = 4 << 20;
-/// The length in bytes to which buffers are shrunk after a large request or reply.
+/// The capacity that a buffer keeps after a large request or reply, in bytes.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// The length in bytes from which the caller gets a reply without a copy. If other bytes have
-/// arrived after the reply, it is copied.
+/// A reply of at least this many bytes moves to the caller together with its buffer. A shorter
+/// reply is copied, and so is a reply that other received bytes follow.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
 /// How to find the end of the reply to a request.
@@ -35,14 +35,14 @@ pub(crate) enum Frame {
     Last,
 }
 
-/// The valid replies to a request. A shared connection checks each reply, so that after a wrong
-/// reply no later caller gets the reply to another call.
+/// The check of the reply to a request. Shared connections need it: one wrong reply would shift all
+/// later replies to the wrong callers.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCheck {
-    /// Hashes of the requested keys. Hits of other keys fail the check. If empty, keys are not
-    /// checked.
+    /// Hashes of the requested keys. A hit with another key fails the check. An empty list allows
+    /// every key.
     keys: Box<[u64]>,
-    /// The function that returns whether the command can have this [`Answer`].
+    /// Returns whether this [`Answer`] is valid for the command.
     fits: fn(&Answer<'_>) -> bool,
 }
 
@@ -53,11 +53,11 @@ struct PendingRequest {
     check: Option<ReplyCheck>,
 }
 
-/// The reason why a connection without TLS is unusable if the server requires TLS.
+/// The text of [`InvalidReply`] if the client does not use TLS and the server requires it.
 pub(crate) const REQUIRES_TLS: &str = "a TLS alert: the server requires TLS";
 
-/// The reason why a connection is unusable: the start of malformed or unsolicited bytes, as
-/// printable text, or a message about an earlier reply or about a TLS alert.
+/// The reason why a connection is unusable. The text is either the start of the malformed or
+/// unsolicited bytes, escaped, or a message about an earlier reply or a TLS alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidReply(pub(crate) Box<str>);
 
@@ -71,9 +71,10 @@ pub(crate) struct Connection {
     input: Vec<u8>,
     /// The number of received bytes in `input`.
     received: usize,
-    /// The number of parsed bytes at the start of `input`, which belong to the oldest request.
+    /// The number of bytes at the start of `input` that are already parsed. They are part of the
+    /// reply to the oldest request.
     read: usize,
-    /// The value of `received` that is needed before parsing can continue.
+    /// Parsing continues once `received` has reached this value.
     wanted: usize,
     pending: VecDeque<PendingRequest>,
     has_failed: bool,
@@ -99,8 +100,8 @@ impl ReplyCheck {
 }
 
 impl Connection {
-    /// Adds a request that `write` appends to the output. A shared connection checks the reply with
-    /// the result of `check`.
+    /// Adds a request. `write` appends its bytes to the output. On a shared connection, the reply
+    /// must pass the check that `check` builds.
     pub(crate) fn push_request(
         &mut self,
         frame: Frame,
@@ -117,7 +118,7 @@ impl Connection {
         self.output.get(self.sent..).unwrap_or_default()
     }
 
-    /// Removes `len` sent bytes from the output.
+    /// Records that `len` more bytes of the output were sent.
     pub(crate) fn sent(&mut self, len: usize) {
         self.sent += len;
         if self.sent >= self.output.len() {
@@ -127,7 +128,8 @@ impl Connection {
         }
     }
 
-    /// Returns room for input. The caller reports the used part with [`Connection::received`].
+    /// Returns the unused part of the input buffer. After a read into it, the caller passes the
+    /// length to [`Connection::received`].
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let missing = self.wanted.saturating_sub(self.received).clamp(ROOM_MIN, ROOM_MAX);
         if self.input.len() - self.received < missing {
@@ -136,13 +138,13 @@ impl Connection {
         self.input.get_mut(self.received..).unwrap_or_default()
     }
 
-    /// Adds `len` received bytes to the input.
+    /// Records that a read has filled the next `len` bytes of the input buffer.
     pub(crate) fn received(&mut self, len: usize) {
         self.received += len;
     }
 
-    /// Returns whether the connection is usable, all replies are complete, and there are no other
-    /// bytes in either direction.
+    /// Returns whether the connection is usable and at rest: no request is pending, no output is
+    /// unsent, and no input is unread.
     pub(crate) fn is_settled(&self) -> bool {
         !self.has_failed
             && self.pending.is_empty()
@@ -150,12 +152,12 @@ impl Connection {
             && self.output().is_empty()
     }
 
-    /// Returns the reply to the oldest request, if it is complete. On a shared connection, this
-    /// also returns a reply that fails its check, and then marks the connection as failed: see
-    /// [`Connection::has_failed`].
+    /// Returns the reply to the oldest request, if it is complete. If the reply fails its check on
+    /// a shared connection, this still returns the reply, and [`Connection::has_failed`] is true
+    /// from then on.
     ///
     /// # Errors
-    /// [`InvalidReply`].
+    /// [`InvalidReply`]: the input is malformed or unsolicited.
     pub(crate) fn next_reply(&mut self) -> Result<Option<Bytes>, InvalidReply> {
         if self.received < self.wanted {
             return Ok(None);
@@ -194,8 +196,8 @@ impl Connection {
         if read >= LARGE_LEN_MIN && read == received {
             let mut input = std::mem::take(&mut self.input);
             input.truncate(read);
-            // The caller may keep the reply for a long time, so the connection frees a large unused
-            // part of its memory.
+            // The caller may keep the reply for a long time. If more than half of the buffer is
+            // unused, the unused part is freed.
             if input.capacity() / 2 > read {
                 input.shrink_to_fit();
             }
@@ -232,9 +234,9 @@ impl Connection {
         (self.output().len(), self.pending.len())
     }
 
-    /// Moves the first `requests` requests of another connection, with their `bytes` bytes, to this
-    /// one. None of these bytes may have been sent, and the output of this connection must be
-    /// empty.
+    /// Moves the first `requests` requests of `other`, whose encoding is `bytes` bytes long, to
+    /// this connection. None of these bytes may have been sent, and the output of this connection
+    /// must be empty.
     pub(crate) fn take_over(&mut self, other: &mut Self, bytes: usize, requests: usize) {
         if bytes == other.output.len() {
             std::mem::swap(&mut self.output, &mut other.output);
@@ -244,13 +246,14 @@ impl Connection {
         self.pending.extend(other.pending.drain(..requests));
     }
 
-    /// Removes unsent requests: these bytes of the output, and the requests with these indexes.
+    /// Removes unsent requests. `bytes` is their range in the output, and `requests` is their range
+    /// among the pending requests.
     pub(crate) fn withdraw(&mut self, bytes: Range<usize>, requests: Range<usize>) {
         self.output.drain(bytes);
         self.pending.drain(requests);
     }
 
-    /// Returns whether no request waits for its reply.
+    /// Returns whether all requests have a complete reply.
     pub(crate) fn has_no_requests(&self) -> bool {
         self.pending.is_empty()
     }
@@ -261,8 +264,8 @@ impl Connection {
     }
 }
 
-/// Returns the hash of the key of a hit: computed from the key in a classic reply, or the opaque of
-/// a meta reply. Returns `None` if the reply has neither.
+/// Returns the hash of a hit's key. A classic reply contains the key, and a meta reply contains its
+/// hash as the opaque. Returns `None` if the reply has neither.
 fn key_hash(returned: &AnswerFields<'_>) -> Option<u64> {
     match returned {
         AnswerFields::Classic { key, .. } => Some(hash(key)),
@@ -281,10 +284,9 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Returns whether the connection is unusable after this reply, which is an error or does not fit
-/// its request. It is unusable after any reply that does not fit. It is also unusable after
-/// `CLIENT_ERROR` and `ERROR`, because a server that refuses a store may parse its value as
-/// commands.
+/// Returns whether the connection is unusable after this reply. The reply is an error, or it does
+/// not match its request. A reply that does not match is always fatal. So are `CLIENT_ERROR` and
+/// `ERROR`: a server that refuses a store may parse the value as commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),
@@ -293,12 +295,13 @@ pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
 }
 
 /// Returns whether the bytes start with the header of a TLS alert (RFC 8446, 5.1). A server with
-/// TLS replies with an alert to requests that are not encrypted. No reply starts with these bytes.
+/// TLS answers an unencrypted request with an alert. No reply of the protocol starts with these
+/// bytes.
 fn is_tls_alert(bytes: &[u8]) -> bool {
     bytes.starts_with(&[21, 3])
 }
 
-/// Formats the start of received bytes as printable characters.
+/// Formats the first 80 received bytes with escapes for unprintable ones.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     bytes.get(..80).unwrap_or(bytes).escape_ascii().to_string()
 }
@@ -363,7 +366,7 @@ mod tests {
         assert!(connection.is_settled());
     }
 
-    /// Returns a connection that waits for the reply to one request.
+    /// Returns a connection with one pending request.
     fn waiting(frame: Frame) -> Connection {
         let mut connection = Connection::default();
         connection.push_request(frame, any, |_| ());

@@ -1,5 +1,5 @@
-//! Single-flight computations: concurrent callers of this process that miss the same value share
-//! one computation.
+//! Single-flight computations: concurrent callers of a client that miss the same key share one
+//! computation.
 //!
 //! ```text
 //!   join() ─▶ Compute: this caller computes ─── complete() ─▶ all waiting callers get the value
@@ -14,19 +14,19 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The computations of a client that are under way.
+/// The running computations of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Flights(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
     flights: HashMap<u64, Flight>,
-    /// The number of the flight that callers join, by key.
+    /// Maps each key to the number of the flight that further callers join.
     newest: HashMap<Box<[u8]>, u64>,
     next: u64,
 }
 
-/// A computation of this process, or its wait for the lease of another process.
+/// A computation of this client, or its wait for a lease that another client holds.
 #[derive(Debug)]
 struct Flight {
     key: Box<[u8]>,
@@ -34,17 +34,17 @@ struct Flight {
     waiting: VecDeque<Arc<ResultSlot>>,
 }
 
-/// The slot of a waiting caller: its result, and the waker to wake when the result arrives. Lock
-/// order: first the table, then the slot.
+/// The result of a waiting caller, and the waker to wake when the result arrives. Lock order: the
+/// table before the slot.
 #[derive(Debug, Default)]
 struct ResultSlot(Mutex<(Option<FlightResult>, Option<Waker>)>);
 
-/// The role of a caller that joins.
+/// The role of a caller that joins a flight.
 #[derive(Debug)]
 pub(crate) enum JoinRole {
     /// This caller computes.
     Compute(ComputePermit),
-    /// Another caller computes.
+    /// Another caller computes, and this caller waits.
     Wait(FlightWaiter),
 }
 
@@ -53,11 +53,11 @@ pub(crate) enum JoinRole {
 pub(crate) enum FlightResult {
     /// The computed item.
     Item(Item),
-    /// The computation ended without a value, and this caller gets the permit.
+    /// The caller that computed dropped its permit without a value. This caller gets the permit.
     Permit(ComputePermit),
 }
 
-/// The permit to compute a value. If it is dropped, the next waiting caller gets the permit, with
+/// The permit to compute a value. Dropping it passes the permit to the next waiting caller, with
 /// the same store condition.
 #[derive(Debug)]
 pub(crate) struct ComputePermit {
@@ -65,7 +65,8 @@ pub(crate) struct ComputePermit {
     id: u64,
 }
 
-/// A future of the result of another caller's computation. Dropping it cancels the wait.
+/// A future that resolves to the result of another caller's computation. Dropping it cancels the
+/// wait.
 #[derive(Debug)]
 pub(crate) struct FlightWaiter {
     flights: Arc<Flights>,
@@ -97,15 +98,14 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a computation, even if an earlier one for the same key is under way. The data that
-    /// the earlier one uses may have changed in the meantime, so its value must not be stored with
-    /// a new lease.
+    /// Starts a computation, even if an earlier one for the same key is under way. The earlier
+    /// computation may use outdated data, so its value must not be stored with the new lease.
     pub(crate) fn start(self: &Arc<Self>, key: &[u8], condition: StoreCondition) -> ComputePermit {
         let id = self.lock().start(key, condition);
         ComputePermit { flights: Arc::clone(self), id }
     }
 
-    /// Joins the computation of this key, or starts one.
+    /// Joins the newest computation of this key, or starts one if there is none.
     pub(crate) fn join(self: &Arc<Self>, key: &[u8], condition: StoreCondition) -> JoinRole {
         let mut table = self.lock();
         let (flights, newest) = (Arc::clone(self), table.newest.get(key).copied());
@@ -121,7 +121,7 @@ impl Flights {
 }
 
 impl ComputePermit {
-    /// Returns the condition of storing the value, or `Never` if the flight has ended.
+    /// Returns the condition for storing the value, or `Never` if the flight has ended.
     pub(crate) fn condition(&self) -> StoreCondition {
         self.flights
             .lock()
@@ -136,7 +136,7 @@ impl ComputePermit {
         }
     }
 
-    /// Gives the item to all waiting callers.
+    /// Ends the flight and gives the item to all waiting callers.
     pub(crate) fn complete(self, item: &Item) {
         let slots = self.flights.lock().end(self.id);
         for slot in slots {
@@ -153,8 +153,8 @@ impl Drop for ComputePermit {
             table.end(self.id);
             return;
         };
-        // Delivers under the table's lock, so a waiter that is dropped at the same time finds the
-        // permit in its slot.
+        // Delivers while the table is locked. A waiter that is dropped at the same time then finds
+        // the permit in its slot and passes it on.
         let waker = slot
             .put(FlightResult::Permit(Self { flights: Arc::clone(&self.flights), id: self.id }));
         drop(table);
@@ -208,7 +208,8 @@ impl Drop for FlightWaiter {
         }
         let result = self.slot.lock().0.take();
         drop(table);
-        // If a permit arrived just before the drop, dropping it passes it to the next caller.
+        // The result may be a permit that arrived just before. Dropping the permit passes it to the
+        // next caller.
         drop(result);
     }
 }
@@ -265,8 +266,8 @@ mod tests {
         let first = permit(flights.join(b"k", StoreCondition::Add));
         let mut others =
             VecDeque::from([(); 4].map(|()| waiting(flights.join(b"k", StoreCondition::Add))));
-        // The first waiting caller stops before the permit passes on, and the second stops with the
-        // permit in its slot.
+        // The first waiting caller is dropped before the permit is passed on. The second is dropped
+        // while its slot contains the permit.
         others.pop_front();
         first.set_condition(StoreCondition::Retry);
         drop(first);

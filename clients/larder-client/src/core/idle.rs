@@ -1,14 +1,14 @@
-//! Idle connections. The pool reuses the most recently used connection first. Surplus connections
-//! after a burst therefore stay idle until the pool closes them.
+//! Idle connections. The pool reuses the most recently used connection first. After a burst, the
+//! surplus connections are never reused, so the pool closes them after the idle time limit.
 
 use std::time::{Duration, Instant};
 
 /// The idle connections of a pool.
 #[derive(Debug)]
 pub(crate) struct IdleConnections<C> {
-    /// Connections with the time of their last use, the oldest first.
+    /// Connections with the time of their last use, least recently used first.
     connections: Vec<(C, Instant)>,
-    /// The idle time after which a connection is closed.
+    /// The idle time limit.
     time_max: Duration,
 }
 
@@ -17,13 +17,14 @@ impl<C> IdleConnections<C> {
         Self { connections: Vec::new(), time_max }
     }
 
-    /// Returns the most recently used connection. Returns `None` if no connection is idle.
+    /// Removes and returns the most recently used connection. Returns `None` if no connection is
+    /// idle.
     pub(crate) fn take(&mut self) -> Option<C> {
         self.connections.pop().map(|(connection, _)| connection)
     }
 
-    /// Adds a connection. Removes and returns the oldest connection if it has been idle for too
-    /// long.
+    /// Adds a connection that was last used at `now`. If the least recently used connection exceeds
+    /// the idle time limit, removes it and returns it to be closed.
     pub(crate) fn put(&mut self, connection: C, now: Instant) -> Option<C> {
         self.connections.push((connection, now));
         let (_, since) = self.connections.first()?;
@@ -35,7 +36,7 @@ impl<C> IdleConnections<C> {
         self.connections.len()
     }
 
-    /// Removes all connections.
+    /// Removes and returns all connections.
     pub(crate) fn drain(&mut self) -> Vec<(C, Instant)> {
         std::mem::take(&mut self.connections)
     }

@@ -1,11 +1,12 @@
-//! Keys in requests: plain if every server accepts them, otherwise base64 with meta commands.
+//! Keys in requests. A key that every server accepts is sent as it is. Other keys are sent in
+//! base64, with meta commands.
 
 use larder_protocol::encode::{InvalidKey, MetaKey, WireKey};
 
 /// A valid key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key<'k> {
-    /// A key that is sent plain, with classic commands.
+    /// A key that is sent as it is, with classic commands.
     Plain(WireKey<'k>),
     /// A key that is sent in base64, with meta commands.
     Base64(MetaKey<'k>),

@@ -1,4 +1,4 @@
-//! Leases: one caller computes a value that is missing or expires soon.
+//! Leases: if a value is missing or expires soon, one caller computes it.
 //!
 //! ```text
 //!   mg K … N R ──▶ a value ──────────────────▶ returned
@@ -39,38 +39,38 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates a lease of values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER), callers
-    /// recompute a value only after it was invalidated, removed or evicted.
+    /// Creates a lease for values that are fresh for `ttl`. With [`FOREVER`](Ttl::FOREVER), a value
+    /// is recomputed only after it was invalidated, removed or evicted.
     pub fn ttl(ttl: impl Into<Ttl>) -> Self {
         Self { ttl: ttl.into(), early: 0, stale: 0, lock: 10 }
     }
 
-    /// Sets the number of seconds before the end of the `ttl` in which one caller recomputes the
-    /// value. Until that caller has stored the new value, the others get the present value.
+    /// Sets how many seconds before the end of the `ttl` one caller starts to recompute the value.
+    /// Until that caller has stored the new value, the other callers get the current value.
     /// [Default: 0]
     pub fn early(mut self, secs: u32) -> Self {
         self.early = secs;
         self
     }
 
-    /// Sets the number of seconds after the end of the `ttl` in which the other callers still get
-    /// the old value while one caller recomputes it. [Default: 0]
+    /// Sets how many seconds after the end of the `ttl` the old value stays available. In this
+    /// time, one caller recomputes the value, and the other callers get the old value. [Default: 0]
     pub fn stale(mut self, secs: u32) -> Self {
         self.stale = secs;
         self
     }
 
-    /// Sets the lifetime of a lease of a missing value in seconds, at least 1. If the first caller
+    /// Sets the lifetime in seconds of a lease for a missing value, at least 1. If the first caller
     /// has neither stored the value nor reported an error in that time, for example because its
-    /// process was killed, another caller may compute it. If the computation of a missing value
-    /// takes longer, the client returns the value without storing it. [Default: 10]
+    /// process was killed, another caller may compute the value. If a computation takes longer, the
+    /// client returns the value without storing it. [Default: 10]
     pub fn lock(mut self, secs: u32) -> Self {
         self.lock = secs.max(1);
         self
     }
 
-    /// Returns the expiry of stored items: the TTL plus the time for which the value stays as a
-    /// stale one.
+    /// Returns the expiry of stored items: the TTL plus the time for which the stale value stays
+    /// available.
     pub(crate) fn expiry(self) -> Exptime {
         match self.ttl {
             Ttl::FOREVER => Exptime::NEVER,
@@ -78,9 +78,9 @@ impl Lease {
         }
     }
 
-    /// Returns the remaining lifetime below which the server lets one caller recompute the value.
-    /// Returns `None` if no caller recomputes the value early. As in expiries, a time of more than
-    /// 30 days is a Unix time.
+    /// Returns the remaining lifetime of an item below which the server grants one caller the lease
+    /// to recompute it. Returns `None` if `early` and `stale` are 0. A time of more than 30 days is
+    /// a Unix time, as in expiries.
     fn recache(self) -> Option<Exptime> {
         let secs = self.early.saturating_add(self.stale);
         (secs > 0).then(|| Ttl::secs(secs).exptime())
@@ -91,19 +91,19 @@ impl Lease {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAnswer {
     Value(Item),
-    /// An old value, while another caller computes a new one.
+    /// An old value. Another caller is computing a new one.
     Stale(Item),
-    /// This caller gets the lease and computes the value.
+    /// This caller has the lease and computes the value.
     Won {
-        /// The CAS of the item to replace. `None` if the server keeps no CAS.
+        /// The CAS of the item to replace. `None` if the server has no CAS values.
         cas: Option<u64>,
-        /// The old value, which other callers get until the new value is stored. `None` if there is
-        /// no old value.
+        /// The old value. Other callers get it until the new value is stored. `None` if there is no
+        /// old value.
         old: Option<Item>,
     },
     /// There is no value, and another caller has the lease.
     Taken,
-    /// There is no value and no lease.
+    /// There is no value, and the server has granted no lease.
     Missing,
 }
 
@@ -116,8 +116,9 @@ pub(crate) struct LeaseGet<'k> {
 impl Operation for LeaseGet<'_> {
     type Output = LeaseAnswer;
 
-    /// Returns true: the client may repeat the lookup, although it may create an item. If the reply
-    /// that gave this caller the lease was lost, the caller may wait until that lease expires.
+    /// Returns true: the client may repeat the lookup, although the lookup may create an item. If a
+    /// lost reply had granted the lease to this caller, the repeated lookup gets no lease, and the
+    /// caller waits until the lost lease expires.
     fn reads(&self) -> bool {
         true
     }
@@ -163,8 +164,8 @@ impl Operation for LeaseGet<'_> {
     }
 }
 
-/// Returns whether a hit belongs to this key. For base64 keys, this function checks only the
-/// opaque, because some versions of memcached repeat such keys as raw bytes.
+/// Returns whether a hit is for this key. Checks only the opaque of base64 keys, because some
+/// versions of memcached return such keys as raw bytes.
 fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     let expected = opaque(key);
     let has_opaque = returned.flags().any(|flag| {
@@ -177,8 +178,8 @@ fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     has_opaque && has_key
 }
 
-/// Interprets a hit. An item created for the lease is empty. A stored empty value with flags of 0
-/// looks the same, so with a lease the caller computes it again.
+/// Interprets a hit. The server creates an empty item for a lease. A stored empty value with flags
+/// 0 looks the same, so a caller with the lease computes that value again.
 fn found(item: Item, returned: &AnswerFields<'_>) -> LeaseAnswer {
     let has = |wanted| returned.flags().any(|flag| flag == wanted);
     let (is_won, is_taken) = (has(Flag::Won), has(Flag::WinTaken));
@@ -191,47 +192,48 @@ fn found(item: Item, returned: &AnswerFields<'_>) -> LeaseAnswer {
     }
 }
 
-/// The condition of storing a computed value.
+/// The condition for storing a computed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreCondition {
-    /// The server gave a lease.
+    /// The server granted a lease.
     Lease {
-        /// The CAS of the item to replace. `None` if the server keeps no CAS: store the value
-        /// unconditionally.
+        /// The CAS of the item to replace. `None` if the server has no CAS values; the store is
+        /// then unconditional.
         cas: Option<u64>,
         /// Whether other callers get an old value until the new value is stored.
         has_old: bool,
     },
-    /// The server has no leases: store the value if there is none.
+    /// The server has no leases: store the value only if the key has no value.
     Add,
     /// The value on the server is unreadable and has no CAS: replace it unconditionally.
     Replace,
-    /// Another caller has the lease, or its owner released the lease: request the lease again. The
-    /// client does not store a value computed without a lease.
+    /// Another caller has the lease, or this caller has released it: request the lease again. The
+    /// client does not store a value that was computed without a lease.
     Retry,
     /// The server failed, or the [flight](super::flight) has ended: do not store the value.
     Never,
 }
 
-/// The outcome of a request with a lease, for a caller that decodes values.
+/// The outcome of a request with a lease, after decoding the value to `T`.
 #[derive(Debug)]
 pub(crate) enum LeaseStep<T> {
     /// The decoded value, and its item.
     Value(T, Item),
-    /// This caller computes the value. The second field is the old value, if it could be decoded.
+    /// This caller computes the value. The second field is the old value, unless there is none or
+    /// it cannot be decoded.
     Won(StoreCondition, Option<T>),
-    /// There is no value that this caller can get now.
+    /// The reply has no value for this caller.
     Missing(StoreCondition),
     /// The value with this CAS is unreadable, and the client has to remove it.
     Unreadable(u64),
 }
 
 impl<T> LeaseStep<T> {
-    /// Interprets a reply for a caller that decodes items with `read`.
+    /// Interprets a reply. `read` decodes an item, or returns `None` if the item is unreadable.
     ///
     /// # Errors
-    /// The call was interrupted, the client is closed, or the key is invalid. After any other error
-    /// the caller computes the value.
+    /// The call was interrupted, the client is closed, or the key is invalid. Any other error
+    /// becomes [`StoreCondition::Never`], because the caller can still compute the value.
     pub(crate) fn of(
         found: Result<LeaseAnswer, Error>,
         read: impl Fn(&Item) -> Option<T>,
@@ -255,14 +257,14 @@ impl<T> LeaseStep<T> {
     }
 }
 
-/// Returns whether an error ends a call that computes. After other errors the caller computes the
-/// value, and the client does not store it.
+/// Returns whether an error makes a call fail that could compute the value. After any other error,
+/// the caller computes the value, and the client does not store it.
 pub(crate) fn ends_call(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Key(_) | ErrorKind::Interrupted | ErrorKind::ClientClosed)
 }
 
-/// Returns the pause after `pauses` earlier pauses: 5, 10, 20 … 100 ms, but at most `left`. Returns
-/// `None` if no time is left.
+/// Returns the next pause between two requests for a lease, after `pauses` earlier ones. The pauses
+/// are 5, 10, 20, 40, 80, 100, 100 … ms, limited to `left`. Returns `None` if no time is left.
 pub(crate) fn pause(pauses: u32, left: Duration) -> Option<Duration> {
     const FIRST: Duration = Duration::from_millis(5);
     const LAST: Duration = Duration::from_millis(100);
@@ -312,12 +314,12 @@ mod tests {
             ("VA 2 f0 c2 kk Z\r\nhi\r\n", LeaseAnswer::Stale(item("hi", 2))),
             ("VA 2 f0 c3 kk X W\r\nhi\r\n", won(3, Some(item("hi", 3)))),
             ("VA 2 f0 c3 kk Z X\r\nhi\r\n", LeaseAnswer::Stale(item("hi", 3))),
-            // The item was created for a lease, and then invalidated.
+            // The server created the item for a lease, and a client then invalidated it.
             ("VA 0 f0 c6 kk X W\r\n\r\n", won(6, None)),
             ("VA 0 f0 c6 kk Z X\r\n\r\n", LeaseAnswer::Taken),
             // The value is empty.
             ("VA 0 f0 c7 kk\r\n\r\n", LeaseAnswer::Value(item("", 7))),
-            // The server keeps no CAS.
+            // The server has no CAS values.
             ("VA 0 f0 c0 kk W\r\n\r\n", LeaseAnswer::Won { cas: None, old: None }),
             ("EN\r\n", LeaseAnswer::Missing),
         ] {

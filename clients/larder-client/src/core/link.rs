@@ -1,4 +1,4 @@
-//! A pooled connection with its socket: checks before and after use, and sending.
+//! A pooled connection with its socket: the checks before and after use, and sending.
 
 use super::connection::Connection;
 use super::outcome::{CallFailure, Progress};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// Nonblocking operations of a socket.
 pub(crate) trait Transfer {
-    /// Returns whether the socket has no input and the server has not closed the connection.
+    /// Returns whether the connection is open and has no unread input.
     ///
     /// # Errors
     /// The system's error.
@@ -18,7 +18,7 @@ pub(crate) trait Transfer {
     /// Sends as many bytes as the socket accepts, and returns their number.
     ///
     /// # Errors
-    /// The system's error. After `WouldBlock` the next call must start with the same bytes.
+    /// The system's error. After `WouldBlock`, the next call must pass the same bytes again.
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize>;
 }
 
@@ -27,13 +27,14 @@ pub(crate) trait Transfer {
 pub(crate) struct Link<S> {
     pub(crate) stream: S,
     pub(crate) connection: Connection,
-    /// The time after which no further calls use the connection. `None` if there is no limit.
+    /// When the connection's lifetime ends. After that, no call uses it. `None` if the lifetime is
+    /// unlimited.
     expires: Option<Instant>,
     open: OpenConnection,
 }
 
 impl<S: Transfer> Link<S> {
-    /// Builds a link from a socket, its expiry and its entry in the metrics.
+    /// Builds a link from a socket, the end of its lifetime, and its entry in the metrics.
     pub(crate) fn new((stream, expires, open): (S, Option<Instant>, OpenConnection)) -> Self {
         Self { stream, connection: Connection::default(), expires, open }
     }
@@ -46,9 +47,9 @@ impl<S: Transfer> Link<S> {
     /// Checks an idle connection before use.
     ///
     /// # Errors
-    /// The reason to close the connection: the connection is too old or has failed, or the server
-    /// has closed it or sent unsolicited bytes. Unsolicited bytes could look like the reply to the
-    /// next request.
+    /// The reason for closing the connection. The connection is too old or has failed, or the
+    /// server has closed it or sent unsolicited bytes. Unsolicited bytes could look like the reply
+    /// to the next request.
     pub(crate) fn check_idle(&mut self) -> Result<(), CloseReason> {
         if self.is_over() {
             return Err(CloseReason::Lifetime);
@@ -60,8 +61,8 @@ impl<S: Transfer> Link<S> {
     /// Checks a connection after a call.
     ///
     /// # Errors
-    /// The reason to close the connection: it has failed, has unsent requests, incomplete replies
-    /// or unread bytes, or is too old.
+    /// The reason for closing the connection: it has failed, has unsent requests, incomplete
+    /// replies or unread bytes, or is too old.
     pub(crate) fn check_used(&self) -> Result<(), CloseReason> {
         if !self.connection.is_settled() {
             return Err(CloseReason::Abandoned);

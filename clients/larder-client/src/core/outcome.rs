@@ -17,7 +17,7 @@ pub(crate) struct Progress {
 pub(crate) enum CallFailure {
     /// The server replied with an error, or with a reply that does not match the request.
     Reply(ReplyFailure),
-    /// The call gets no reply: the connection was lost, or the caller stopped waiting.
+    /// The call gets no reply, because the connection was lost or the caller stopped waiting.
     Lost(ErrorKind),
 }
 
@@ -30,21 +30,21 @@ impl CallFailure {
     }
 }
 
-/// The failure of a call over a connection.
+/// The failure of a call on a connection.
 #[derive(Debug)]
 pub(crate) struct FailedCall {
     pub(crate) error: Error,
-    /// Whether later calls may use the connection, once all pending replies have arrived.
+    /// Whether later calls may use the connection once all pending replies have arrived.
     pub(crate) is_usable: bool,
-    /// Whether the client may repeat the call on another connection. It may if the connection was
-    /// lost before any reply arrived, and if the call changes nothing or none of it was sent. Calls
-    /// fail in this way if the server had closed the idle connection.
+    /// Whether the client may repeat the call on another connection. This requires that the
+    /// connection was lost before any reply arrived, and that the call changes nothing or none of
+    /// it was sent. The usual cause is that the server had closed the idle connection.
     pub(crate) was_stale: bool,
 }
 
 impl FailedCall {
-    /// Creates the failure of a call with this progress. `reads` is true if the call changes
-    /// nothing; then its error is never ambiguous.
+    /// Creates the failure of a call. `reads` is true if the call changes nothing; its error is
+    /// then never ambiguous.
     pub(crate) fn new(failure: CallFailure, progress: Progress, reads: bool) -> Self {
         match failure {
             CallFailure::Reply(failure) => Self {

@@ -7,7 +7,7 @@
 //!     │
 //!     └─ by any caller                              by the owner of the socket
 //! ```
-//! A ticket of the type `T` identifies a call.
+//! Each call has a ticket of type `T`. The caller's replies are delivered through it.
 
 use crate::core::connection::{Connection, InvalidReply, shown};
 use crate::core::operation::Operation;
@@ -19,15 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The largest number of calls under way per connection, including calls whose callers have given
-/// up.
+/// The largest number of calls under way on a connection. Calls whose callers have given up count.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// The assumed number of calls of a slot that has neither calls nor a connection. Thus a call opens
-/// another connection only if no open connection has fewer calls.
+/// The number of calls that the choice of a slot assumes for a slot without calls and without a
+/// connection. A call opens another connection only if no open connection has fewer calls.
 pub(crate) const CALLS_BUSY: usize = 32;
 
-/// The time without a reply after which the client closes a connection, if a caller has given up.
+/// If a caller has given up and no reply has arrived for this time, the client closes the
+/// connection.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The replies to a call, or the reason why there are none.
@@ -39,7 +39,8 @@ pub(crate) struct LostCall {
     kind: ErrorKind,
     /// Whether any byte of the call may have been sent.
     pub(crate) is_sent: bool,
-    /// Whether another call has reported the same event. The breaker counts only the first report.
+    /// Whether another call has reported the same failure. The breaker counts only the first
+    /// report.
     pub(crate) is_echo: bool,
 }
 
@@ -59,7 +60,7 @@ struct QueuedCall<T> {
     requests: usize,
 }
 
-/// The calls under way, whose requests are sent or in the output.
+/// The calls under way. Their requests are sent or in the output.
 #[derive(Debug)]
 pub(crate) struct Exchange<T> {
     connection: Connection,
@@ -75,7 +76,7 @@ pub(crate) struct Exchange<T> {
 #[derive(Debug)]
 struct SentCall<T> {
     ticket: T,
-    /// The total number of bytes of the earlier calls on the connection.
+    /// The offset of the call's first byte in all bytes of the connection.
     start: u64,
     pending_replies: usize,
     replies: Vec<Bytes>,
@@ -88,12 +89,12 @@ impl LostCall {
         Self { kind, is_sent, is_echo: false }
     }
 
-    /// Marks the failure as another report of the same event.
+    /// Marks the failure as a repeated report of the same failure.
     pub(crate) fn echo(self) -> Self {
         Self { is_echo: true, ..self }
     }
 
-    /// Converts to a failed call. `reads` is true if the call changes nothing; then its error is
+    /// Converts to a failed call. `reads` is true if the call changes nothing; its error is then
     /// never ambiguous.
     pub(crate) fn broken(self, reads: bool) -> FailedCall {
         let progress = Progress { sent: self.is_sent.into(), received: 0 };
@@ -103,7 +104,7 @@ impl LostCall {
     }
 }
 
-/// A guard that counts a call of a connection until the guard is dropped.
+/// A guard that adds 1 to a connection's number of calls until it is dropped.
 #[derive(Debug)]
 pub(crate) struct CallGuard<'c>(&'c AtomicUsize);
 
@@ -120,8 +121,8 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// The shortest recent response time of a server. It starts at one second, so a new server counts
-/// as slow.
+/// The shortest recent response time of a server. The initial value is one second, so a new server
+/// counts as slow.
 #[derive(Debug)]
 pub(crate) struct MinLatency(Duration);
 
@@ -132,12 +133,12 @@ impl Default for MinLatency {
 }
 
 impl MinLatency {
-    /// The largest response time of a quick server. Requests to a quick server may wait for the
-    /// next reply, so that one write carries several requests.
+    /// The largest response time of a quick server. A request to a quick server may wait for the
+    /// next reply: one write can then carry several requests.
     const QUICK_MAX: Duration = Duration::from_micros(150);
 
-    /// Records a response time. Each longer time raises the minimum by 1 ÷ 64, so an old minimum
-    /// loses its effect after some hundreds of records.
+    /// Records a response time. A time above the minimum raises the minimum by at most 1 ÷ 64, so
+    /// an old minimum loses its effect after some hundreds of records.
     pub(crate) fn note(&mut self, time: Duration) {
         self.0 = time.min(self.0 + self.0 / 64);
     }
@@ -147,10 +148,10 @@ impl MinLatency {
     }
 }
 
-/// Computes the output of an operation from the replies.
+/// Interprets the replies to an operation, and returns its output.
 ///
 /// # Errors
-/// There are no replies, the replies contain an error, or they do not match the operation.
+/// The call was lost, the replies contain an error, or they do not match the operation.
 pub(crate) fn output<O: Operation>(
     operation: &mut O,
     answered: CallReplies,
@@ -172,8 +173,9 @@ pub(crate) fn output<O: Operation>(
     Err(LostCall::new(ErrorKind::Closed, true).broken(reads))
 }
 
-/// Fails all calls of a connection that has ended with `kind`. Returns each ticket with its
-/// failure. Queued calls fail with `Io` or `Closed`, because no byte of them was sent.
+/// Removes all calls of a connection that has failed with `kind`. Returns each ticket with its
+/// failure. Queued calls fail with `Io` or `Closed`, which permit a retry: no byte of them was
+/// sent.
 pub(crate) fn fail_all<T>(
     exchange: &mut Exchange<T>,
     queue: &mut Queue<T>,
@@ -196,7 +198,7 @@ impl<T> Queue<T> {
         Self { requests: Connection::shared(), calls: VecDeque::new(), next_number: 0 }
     }
 
-    /// Adds a call whose requests `encode` writes. Returns its number.
+    /// Adds a call. `encode` writes its requests. Returns the call's number.
     pub(crate) fn push(&mut self, ticket: T, encode: impl FnOnce(&mut Connection)) -> u64 {
         let before = self.requests.len();
         encode(&mut self.requests);
@@ -212,7 +214,7 @@ impl<T> Queue<T> {
         self.calls.is_empty()
     }
 
-    /// Iterates over the tickets, the oldest first.
+    /// Iterates over the tickets, oldest first.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = &T> {
         self.calls.iter().map(|call| &call.ticket)
     }
@@ -255,9 +257,9 @@ impl<T> Exchange<T> {
     }
 
     /// Drops queued calls that `is_wanted` rejects. If all earlier output is sent, also moves calls
-    /// from the queue to the output, up to [`CALLS_MAX`] calls under way. The remaining calls stay
-    /// in the queue, so that callers can still withdraw them, and unwanted requests to a slow
-    /// server do not accumulate in memory.
+    /// from the queue to the output, up to [`CALLS_MAX`] calls under way. The other calls stay in
+    /// the queue, where callers can still withdraw them. This keeps unwanted requests to a slow
+    /// server from accumulating in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {
@@ -300,8 +302,8 @@ impl<T> Exchange<T> {
         self.connection.received(len);
     }
 
-    /// Returns the oldest call with its replies, if all of them have arrived or the latest one does
-    /// not match its request.
+    /// Returns the oldest call with its replies, if all its replies have arrived or its latest
+    /// reply does not match the request.
     ///
     /// # Errors
     /// Later replies cannot be trusted. [`Exchange::drain`] returns the remaining calls.
@@ -313,31 +315,30 @@ impl<T> Exchange<T> {
             let Some(reply) = self.connection.next_reply()? else { return Ok(None) };
             let Some(call) = self.calls.front_mut() else { return Ok(None) };
             if call.start >= self.sent {
-                // A reply that arrives before any byte of the request was sent belongs to another
-                // request.
+                // No byte of the request was sent, so this is the reply to another request.
                 return Err(InvalidReply(shown(&reply).into()));
             }
             call.replies.push(reply);
             call.pending_replies = call.pending_replies.saturating_sub(1);
             if self.connection.has_no_requests() {
-                // Unsolicited bytes after the last reply make the order of the earlier replies
-                // doubtful.
+                // If unsolicited bytes follow the last reply, earlier replies may have been
+                // assigned to the wrong requests. `next_reply` then fails.
                 self.connection.next_reply()?;
             }
-            // The caller that gets a wrong reply reports it. Later callers get no replies.
+            // A caller gets even a wrong reply, and reports it. Later callers get no replies.
             if call.pending_replies == 0 || self.connection.has_failed() {
                 return Ok(self.calls.pop_front().map(|call| (call.ticket, call.replies)));
             }
         }
     }
 
-    /// Records that a caller has received the last reply.
+    /// Records that a caller has received the latest reply.
     pub(crate) fn mark_reported(&mut self) {
         self.is_reported |= self.connection.has_failed();
     }
 
     /// Returns whether a caller has received the reply that made the connection unusable. The
-    /// failures of the other calls report the same event.
+    /// failures of the other calls are then repeated reports of the same failure.
     pub(crate) fn is_reported(&self) -> bool {
         self.is_reported
     }
@@ -352,7 +353,7 @@ impl<T> Exchange<T> {
         self.calls.is_empty()
     }
 
-    /// Iterates over the tickets of the calls under way, the oldest first.
+    /// Iterates over the tickets of the calls under way, oldest first.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = &T> {
         self.calls.iter().map(|call| &call.ticket)
     }

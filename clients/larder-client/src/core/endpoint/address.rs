@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// memcached's port.
+/// The default port of memcached.
 const PORT: u16 = 11211;
 
 /// A parsed address.
@@ -16,7 +16,7 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
-/// The error of a text that is not an address.
+/// The text that could not be parsed as an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidAddress(String);
 
@@ -38,7 +38,7 @@ impl FromStr for Address {
         {
             return if path.is_empty() { Err(invalid()) } else { Ok(Self::Unix(path.into())) };
         }
-        // An IPv6 address without brackets contains colons, so it cannot have a port.
+        // Several colons without brackets are an IPv6 address. It cannot have a port.
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, port) = rest.split_once(']').ok_or_else(invalid)?;

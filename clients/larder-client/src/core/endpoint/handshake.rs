@@ -7,8 +7,8 @@ use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};
 
-/// The longest accepted reply to a login, in bytes. Without this limit, a server that sends a reply
-/// without end could prolong the handshake past its deadline.
+/// The longest accepted reply to a login, in bytes. Without this limit, an endless reply could
+/// prolong the handshake past its deadline.
 const REPLY_LEN_MAX: usize = 1024;
 
 /// Settings of the handshake with a server.
@@ -33,7 +33,7 @@ impl HandshakeConfig {
     /// Starts the handshake of a new connection.
     ///
     /// # Errors
-    /// `Connect`: the configuration of TLS allows no session.
+    /// `Connect`: rustls rejects the TLS configuration.
     pub(crate) fn start(&self) -> Result<Handshake, ErrorKind> {
         let session = self.tls.as_ref().map(Connector::session).transpose();
         let tls = session.map_err(ErrorKind::connect)?.map(Box::new);
@@ -43,8 +43,8 @@ impl HandshakeConfig {
 }
 
 impl Handshake {
-    /// Continues until the nonblocking socket would block. Returns the readiness to wait for, or
-    /// `None` when the handshake is complete.
+    /// Continues the handshake until the nonblocking socket would block. Returns the readiness to
+    /// wait for, or `None` when the handshake is complete.
     ///
     /// # Errors
     /// `Connect`: the handshake failed. `Login`: the server refused the login.

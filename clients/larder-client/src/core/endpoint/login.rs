@@ -1,5 +1,6 @@
-//! The login of memcached's text protocol (`-Y`): the first command of a connection stores the user
-//! and the password under any key.
+//! The login of memcached's text protocol (memcached's option `-Y`). The first command of a
+//! connection is a store whose value contains the user name and the password. The key has no
+//! meaning.
 
 use crate::core::connection::{
     Answers, Connection, Frame, InvalidReply, REQUIRES_TLS, ReplyCheck, shown,
@@ -27,7 +28,8 @@ impl Login {
         Self { user, password }
     }
 
-    /// Checks that the protocol can carry the user name. A space would end the name.
+    /// Checks the user name. A space ends the name in the protocol, so the name must not contain
+    /// one.
     ///
     /// # Errors
     /// `Login`: the name is empty or contains a space.
@@ -44,8 +46,8 @@ impl Login {
         let len = user.len() + 1 + password.len();
         let check = || ReplyCheck::new(std::iter::empty(), |_| true);
         connection.push_request(Frame::One, check, |out| {
-            // A server without logins stores the item. The negative expiry makes it unreadable
-            // there.
+            // A server without logins stores the item. The negative expiry makes the item expire at
+            // once.
             let written = write!(out, "set login 0 -1 {len}\r\n{user} {password}\r\n");
             written.expect("a vector takes everything");
         });
@@ -55,8 +57,8 @@ impl Login {
     /// Returns whether the server has accepted the login.
     ///
     /// # Errors
-    /// `Login`: the server refused. `Connect`: the reply does not match a login. The `Connect`
-    /// error omits the reply, which may repeat the password.
+    /// `Login`: the server refused the login. `Connect`: the reply is not a valid reply to a login.
+    /// The `Connect` error omits the reply, because the reply may repeat the password.
     pub(crate) fn is_done(connection: &mut Connection) -> Result<bool, ErrorKind> {
         let unexpected =
             |error| ErrorKind::connect(io::Error::new(io::ErrorKind::InvalidData, error));

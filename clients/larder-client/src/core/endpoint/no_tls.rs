@@ -1,4 +1,5 @@
-//! Replaces `tls.rs` in builds without the feature `tls`. Its types have no values.
+//! Replaces `tls.rs` in builds without the feature `tls`. Its types have no values, so the compiler
+//! removes the code that uses them.
 
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The shortest time between two resolutions of a name after failed connections.
+/// The minimum time between two lookups of a name after failed connections.
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A server's address, its resolved socket addresses, and the settings of its handshake.
@@ -20,13 +20,12 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
-    /// When the host name was last resolved: after the last failed connection, or when the endpoint
-    /// was created. `None` before the first lookup.
+    /// When the last lookup of the host name started. `None` before the first lookup.
     at: Option<Instant>,
 }
 
 impl Endpoint {
-    /// Creates an endpoint. Without socket addresses it counts as unresolved.
+    /// Creates an endpoint. If `addresses` is empty, its name still has to be resolved.
     pub(crate) fn new(address: Address, addresses: Vec<SocketAddr>) -> Self {
         let at = (!addresses.is_empty()).then(Instant::now);
         let resolved = Mutex::new(Resolved { addresses, at });
@@ -52,8 +51,8 @@ impl Endpoint {
         self.resolved().addresses.sort_by_key(|other| *other != address);
     }
 
-    /// Returns whether the caller must resolve the name again, and records the time if so. Returns
-    /// true at most once per [`RESOLVE_PAUSE`].
+    /// Returns true if the caller must resolve the name again. This happens at most once per
+    /// [`RESOLVE_PAUSE`], which starts again at `now`.
     pub(crate) fn starts_lookup(&self, now: Instant) -> bool {
         let mut resolved = self.resolved();
         let starts =
@@ -70,9 +69,8 @@ impl Endpoint {
     }
 }
 
-/// Returns the time limit for connecting to the next address, if `left` addresses have not been
-/// tried yet. Each of them gets an equal share of `time`, so that an unresponsive address leaves
-/// time for the others.
+/// Returns the time limit for connecting to the next of `left` untried addresses. Each of them gets
+/// an equal share of `time`: an unresponsive address must leave time for the others.
 pub(crate) fn share(time: Duration, left: usize) -> Duration {
     time / u32::try_from(left.max(1)).unwrap_or(u32::MAX)
 }

@@ -6,9 +6,9 @@
 //!       ▼
 //!   write(), read(), is_quiet() ── an error except `WouldBlock`: the connection is unusable
 //! ```
-//! A session behaves like a socket. [`Session::write`] counts bytes as sent only when the complete
-//! TLS record that contains them is in the system's buffer. The server cannot decrypt part of a
-//! record, so it has received no bytes that are not counted.
+//! A session behaves like a socket. [`Session::write`] counts bytes as sent only when the socket
+//! has accepted their complete TLS record. The server cannot decrypt part of a record, so it never
+//! sees bytes that are not counted as sent.
 
 use crate::waiter::Readiness;
 use rustls::pki_types::ServerName;
@@ -17,14 +17,14 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-/// The largest plaintext of a record (RFC 8446, 5.1).
+/// The largest plaintext of a record, in bytes (RFC 8446, 5.1).
 const RECORD_LEN_MAX: usize = 16 << 10;
 
-/// The number of receives without plaintext after which a read returns. Without this limit, a
-/// server that sends only TLS messages could keep a read past its deadline.
+/// After this many receives without plaintext, a read returns `WouldBlock`. Without this limit, a
+/// server that sends only TLS messages could keep a read busy past its deadline.
 const RECEIVED_MAX: usize = 64;
 
-/// A factory of sessions with one server.
+/// Creates the TLS sessions with one server.
 #[derive(Clone)]
 pub(crate) struct Connector {
     config: Arc<ClientConfig>,
@@ -36,18 +36,19 @@ pub(crate) struct Connector {
 pub(crate) struct Session {
     tls: ClientConnection,
     received: RecordTracker,
-    /// The number of plaintext bytes in a partly sent record, or 0.
+    /// The number of plaintext bytes in the partly sent record. 0 if no record is partly sent.
     buffered_len: usize,
 }
 
-/// A tracker of record boundaries in the received bytes.
+/// Tracks the record boundaries in the received bytes.
 #[derive(Debug, Default)]
 struct RecordTracker {
-    /// The last received header bytes: type, version and length of the record.
+    /// The last five received header bytes. A complete header has the type, the version and the
+    /// length of its record.
     header: [u8; 5],
     /// The number of received bytes of the current header.
     header_len: usize,
-    /// The number of missing bytes of the current record's body.
+    /// The number of bytes of the current record's body that have not arrived.
     missing: usize,
 }
 
@@ -74,7 +75,7 @@ impl Connector {
     /// Creates the session of a new connection.
     ///
     /// # Errors
-    /// The configuration allows no session.
+    /// rustls rejects the configuration.
     pub(crate) fn session(&self) -> io::Result<Session> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let tls = tls.map_err(describe)?;
@@ -113,12 +114,13 @@ impl Session {
         }
     }
 
-    /// Like [`Read::read`] on the socket. The server may close the connection without
-    /// `close_notify`, because each reply shows its own end.
+    /// Like [`Read::read`] on the socket. Returns `Ok(0)` also if the server closes the connection
+    /// without `close_notify`: the protocol marks the end of each reply, so a truncated reply is
+    /// detected.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives in a row had no
-    /// plaintext. Other errors: the connection failed.
+    /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives in a row contained
+    /// no plaintext. Other errors: the connection failed.
     pub(crate) fn read(
         &mut self,
         socket: &mut (impl Read + Write),
@@ -148,7 +150,7 @@ impl Session {
         bytes: &[u8],
     ) -> io::Result<usize> {
         if self.buffered_len == 0 {
-            // Writes at most one record, because the server cannot use a record before its end.
+            // Writes at most one record, because the server can decrypt only complete records.
             let record = bytes.get(..RECORD_LEN_MAX).unwrap_or(bytes);
             self.buffered_len = self.tls.writer().write(record)?;
         }
@@ -159,10 +161,10 @@ impl Session {
         }
     }
 
-    /// Returns whether the server has sent nothing and has not closed the connection. Complete
-    /// messages of TLS itself, such as session tickets, do not count, and are processed here. The
-    /// check consumes a byte of plaintext if there is any, so the session is unusable after the
-    /// result `false`.
+    /// Returns whether the connection is open and the server has sent no plaintext and no partial
+    /// record. This processes complete messages of TLS itself, such as session tickets, and ignores
+    /// them. If there is plaintext, the check consumes a byte of it, so the session is unusable
+    /// after the result `false`.
     ///
     /// # Errors
     /// The session has failed.
@@ -180,18 +182,17 @@ impl Session {
         self.tls.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0)
     }
 
-    /// Sends `close_notify`, unless a record is partly sent. `close_notify` would have to follow
-    /// the rest of that record, and the server would then carry out a request that the client
-    /// reports as unsent.
+    /// Sends `close_notify`, unless a record is partly sent. Sending `close_notify` would complete
+    /// that record, and the server would carry out a request that the client reports as unsent.
     pub(crate) fn close(&mut self, socket: &mut (impl Read + Write)) {
         if self.buffered_len == 0 {
             self.tls.send_close_notify();
-            // Ignores a failure, because the server may already have closed the connection.
+            // Ignores errors, because the server may already have closed the connection.
             drop(self.flush(socket));
         }
     }
 
-    /// Receives available data. Returns false at the end of the connection.
+    /// Receives and decrypts available data. Returns false if the server has closed the connection.
     fn receive(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         let mut reader = RecordReader { socket, records: &mut self.received };
         match self.tls.read_tls(&mut reader) {
@@ -200,9 +201,9 @@ impl Session {
             received => received?,
         };
         let processed = self.tls.process_new_packets().map_err(describe);
-        // Sends messages of TLS itself, such as alerts, unless a record is partly sent. They would
-        // have to follow the rest of that record, and the server would then carry out a request
-        // that the client reports as unsent.
+        // Sends messages of TLS itself, such as alerts, unless a record is partly sent. Sending
+        // them would complete that record, and the server would carry out a request that the client
+        // reports as unsent.
         let flushed = if self.buffered_len == 0 { self.flush(socket) } else { Ok(false) };
         processed?;
         flushed?;
@@ -246,13 +247,13 @@ impl RecordTracker {
         }
     }
 
-    /// Returns whether the last received byte ends a record.
+    /// Returns whether the received bytes end with a complete record.
     fn are_whole(&self) -> bool {
         self.header_len == 0 && self.missing == 0
     }
 }
 
-/// A socket whose received bytes pass through a [`RecordTracker`].
+/// A socket that passes its received bytes to a [`RecordTracker`].
 struct RecordReader<'s, S> {
     socket: &'s mut S,
     records: &'s mut RecordTracker,
@@ -266,7 +267,7 @@ impl<S: Read> Read for RecordReader<'_, S> {
     }
 }
 
-/// Converts an error to an I/O error whose message names the problem for an operator.
+/// Converts a TLS error to an I/O error with a message for operators.
 fn describe(error: rustls::Error) -> io::Error {
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, NotValidForNameContext, UnknownIssuer,
@@ -298,7 +299,7 @@ mod tests {
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-    /// A server with `room` bytes left in its receive buffer.
+    /// A server whose receive buffer has space for `room` more bytes.
     struct Peer {
         tls: ServerConnection,
         room: usize,
@@ -332,7 +333,7 @@ mod tests {
         /// Returns the number of received plaintext bytes.
         fn received(&mut self) -> usize {
             let mut bytes = Vec::new();
-            // The read ends with an error, because the connection is still open.
+            // Ignores the error at the end of the data: the connection is still open.
             drop(self.tls.reader().read_to_end(&mut bytes));
             bytes.len()
         }
@@ -393,7 +394,7 @@ mod tests {
         peer.room = 1000;
         session.write(&mut peer, &[b'x'; 2000]).unwrap_err();
         peer.room = usize::MAX;
-        // The server sends a key update, to which the client has to reply.
+        // The server sends a key update. The client has to answer it.
         peer.tls.refresh_traffic_keys().unwrap();
         assert!(is_quiet(&mut session, &mut peer));
         session.close(&mut peer);

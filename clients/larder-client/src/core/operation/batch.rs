@@ -1,4 +1,4 @@
-//! Batches: several operations of one kind, sent together.
+//! Batches of operations of one kind that are sent together.
 
 use crate::core::connection::Connection;
 use crate::core::operation::{Operation, ReplyFailure};
@@ -40,8 +40,9 @@ impl<O: Operation> Operation for Batch<O> {
     }
 
     fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
-        // The server carried out the operations before the failed one, and may carry out later
-        // ones.
+        // The server has carried out the operations before the failed one, and may carry out the
+        // later ones. So the failure of a batch is definite only if the batch has a single
+        // operation.
         let is_alone = self.operations.len() == 1;
         let unsure = |failure: ReplyFailure| ReplyFailure {
             is_definite: failure.is_definite && is_alone,

@@ -10,14 +10,13 @@ use larder_protocol::Exptime;
 use larder_protocol::answer::{Answer, AnswerFields, RefusalReason};
 use larder_protocol::encode::{classic, meta};
 
-/// A delete. The output is whether an item was deleted or marked as stale.
+/// A delete. The output is true if an item was deleted or marked as stale.
 #[derive(Clone)]
 pub(crate) struct Delete<'k> {
     pub(crate) key: Key<'k>,
-    /// The CAS that the item must have to be changed. `None` sets no condition.
+    /// If set, the item is changed only if it has this CAS.
     pub(crate) compare: Option<u64>,
-    /// The expiry of an item that is marked as stale instead of being deleted. `None` deletes the
-    /// item.
+    /// If set, the item is marked as stale instead of deleted, and this is its new expiry.
     pub(crate) stale: Option<Exptime>,
 }
 
@@ -70,7 +69,7 @@ impl Operation for Delete<'_> {
     }
 }
 
-/// A change of an item's expiry. The output is whether the item exists.
+/// A change of an item's expiry. The output is true if the item exists.
 pub(crate) struct Touch<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) expiry: Exptime,
@@ -125,7 +124,7 @@ pub(crate) struct Count<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) down: bool,
     pub(crate) delta: u64,
-    /// The number and the expiry of the item to create if the item is missing. `None` creates no
+    /// The number and the expiry of the item that is created if the key has none. `None` creates no
     /// item.
     pub(crate) create: Option<(u64, Exptime)>,
 }

@@ -13,8 +13,8 @@ use larder_protocol::encode::{classic, meta};
 /// The largest number of keys per request line.
 const KEYS_PER_LINE: usize = 100;
 
-/// Returns the item of a hit, or `None` if the hit does not belong to `key`. The value shares the
-/// memory of the reply.
+/// Returns the item of a hit, or `None` if the hit is for a key other than `key`. The value shares
+/// the memory of the reply.
 fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &AnswerFields<'_>) -> Option<Item> {
     let is_right = match (returned, key) {
         (AnswerFields::Classic { key: name, .. }, Key::Plain(key)) => *name == key.bytes(),
@@ -29,9 +29,9 @@ fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &AnswerFields<'_>) 
     is_right.then(|| Item { value: reply.slice_ref(value), flags, cas: returned.cas() })
 }
 
-/// Returns the opaque of meta lookups of a key: a hash of the key, which the server repeats. The
-/// client compares the opaque instead of a base64 key, which some versions of memcached repeat as
-/// raw bytes.
+/// Returns the opaque for meta lookups of a key. It is a hash of the key, and the server returns it
+/// with the reply. The client compares the opaque instead of a base64 key, because some versions of
+/// memcached return such keys as raw bytes.
 pub(crate) fn opaque(key: Key<'_>) -> u64 {
     hash(key.bytes())
 }
@@ -41,7 +41,7 @@ pub(crate) struct Get<'k> {
     pub(crate) key: Key<'k>,
     /// Whether to request the CAS.
     pub(crate) cas: bool,
-    /// The new expiry of the item. `None` leaves the expiry as it is.
+    /// The new expiry of the item. `None` leaves the expiry unchanged.
     pub(crate) touch: Option<Exptime>,
 }
 
@@ -102,12 +102,13 @@ fn write_meta_get(key: Key<'_>, cas: bool, touch: Option<Exptime>, out: &mut Vec
     meta::get(key.meta(), flags, &meta::GetOptions { touch, opaque, ..Default::default() }, out);
 }
 
-/// Lookups of several keys. The output has an item or `None` for each key, in order.
+/// Lookups of several keys. The output has an item or `None` for each key, in the order of the
+/// keys.
 pub(crate) struct GetMany<'k, 'a> {
     keys: &'a [Key<'k>],
     cas: bool,
     found: Vec<Option<Item>>,
-    /// The number of missing replies.
+    /// The number of replies that have not arrived.
     left: usize,
 }
 
@@ -116,8 +117,7 @@ impl<'k, 'a> GetMany<'k, 'a> {
         Self { keys, cas, found: Vec::new(), left: 0 }
     }
 
-    /// Returns the state of a lookup whose requests have been sent. It expects this number of
-    /// replies.
+    /// Returns the state of a lookup whose requests have been sent. `replies` replies are pending.
     #[cfg(feature = "pipeline")]
     pub(crate) fn sent(keys: &'a [Key<'k>], replies: usize) -> Self {
         Self { left: replies, ..Self::new(keys, false) }
@@ -181,7 +181,7 @@ impl Operation for GetMany<'_, '_> {
         for answer in Answers(reply) {
             match &answer {
                 Answer::Hit { value, returned } => {
-                    // Servers reply in the order of the keys, but proxies may not.
+                    // Servers reply in the order of the keys. Proxies may not.
                     let hit = (next..group.len()).chain(0..next).find_map(|n| {
                         let slot = self.found.get_mut(start + n).filter(|slot| slot.is_none())?;
                         *slot = item(reply, *group.get(n)?, value, returned);

@@ -9,16 +9,16 @@ use larder_protocol::answer::{Answer, RefusalReason};
 use std::io;
 use std::sync::Arc;
 
-/// A request to one server, with the state of reading its replies.
+/// A request to one server, and the state of interpreting its replies.
 pub(crate) trait Operation {
     /// The result for the caller.
     type Output;
-    /// Returns whether the operation can be repeated, because it changes no value.
+    /// Returns whether the operation can be repeated because it changes no value.
     fn reads(&self) -> bool;
 
-    /// Returns the output of a lookup that finds nothing, for
-    /// [`Builder::degrade`](crate::Builder::degrade). Returns `None` for operations that report a
-    /// fault instead.
+    /// Returns the output of a lookup that finds nothing. With
+    /// [`Builder::degrade`](crate::Builder::degrade), it replaces the error of a server fault.
+    /// Returns `None` for operations that report the fault.
     fn empty_output(&self) -> Option<Self::Output> {
         None
     }
@@ -31,25 +31,25 @@ pub(crate) trait Operation {
     /// Adds the requests to a connection.
     fn encode(&mut self, connection: &mut Connection);
 
-    /// Returns whether this [`Answer`] can be a reply to the operation's commands. It need not
-    /// accept errors: an error that leaves the connection usable is always valid.
+    /// Returns whether this [`Answer`] is a valid reply to the operation's commands. It may return
+    /// false for errors: an error that leaves the connection usable is always valid.
     fn fits(answer: &Answer<'_>) -> bool;
 
-    /// Takes the next reply. Returns the output after the last reply, and `None` after earlier
+    /// Interprets the next reply. Returns the output after the last reply, and `None` after earlier
     /// replies.
     ///
     /// # Errors
-    /// [`ReplyFailure`].
+    /// The reply is an error or unexpected.
     fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure>;
 }
 
-/// The failure of an operation whose reply is no result: an error, or an unexpected reply.
+/// The failure of an operation whose reply is an error or unexpected.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyFailure {
     pub(crate) kind: ErrorKind,
     /// Whether the connection is unusable.
     pub(crate) is_fatal: bool,
-    /// Whether the reply says that nothing was changed.
+    /// Whether the reply proves that the operation changed nothing.
     pub(crate) is_definite: bool,
 }
 
@@ -60,8 +60,8 @@ impl ReplyFailure {
         Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
     }
 
-    /// Creates the failure of an [`Answer`] that is no result of the operation. If `answer` is
-    /// `None`, the reply ends too early.
+    /// Creates the failure for an [`Answer`] that is not a result of the operation. `None` means
+    /// that the reply ended too early.
     pub(crate) fn of(answer: Option<&Answer<'_>>, reply: &[u8]) -> Self {
         let is_fatal = answer.is_none_or(is_fatal);
         match answer {
@@ -77,9 +77,9 @@ impl ReplyFailure {
                 Self { kind, is_fatal, is_definite: true }
             }
             Some(Answer::Error { client: false, line }) => {
-                // Other errors do not exclude a change. Examples are a proxy's error after a
-                // timeout of its backend, and Larder's error that one of the groups of a flush has
-                // no leader.
+                // After any other error, the server may have made the change. Examples are a
+                // proxy's error after its backend timed out, and Larder's error about a flush if
+                // one of the groups has no leader.
                 let is_definite = matches!(
                     RefusalReason::of(line),
                     RefusalReason::TooLarge | RefusalReason::OutOfMemory | RefusalReason::NoRoom
@@ -105,7 +105,7 @@ pub(crate) fn one<T>(
     output.map(Some).ok_or_else(|| ReplyFailure::of(answer.as_ref(), reply))
 }
 
-/// Builds the check of the replies to an operation on these keys.
+/// Builds the check for the replies to an operation on these keys.
 pub(crate) fn check<O: Operation>(keys: &[Key<'_>]) -> ReplyCheck {
     ReplyCheck::new(keys.iter().map(|key| hash(key.bytes())), O::fits)
 }

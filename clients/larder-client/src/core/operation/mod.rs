@@ -1,7 +1,7 @@
 //! Requests and the interpretation of their replies.
 //!
-//! Operations use classic commands where these suffice, because every server supports them. Base64
-//! keys and some features need meta commands.
+//! Operations use classic commands where possible, because every server supports them. Base64 keys
+//! and some features need meta commands.
 //!
 //! | file | contains |
 //! |---|---|
@@ -39,7 +39,8 @@ mod tests {
         Key::new(bytes.as_bytes()).unwrap()
     }
 
-    /// Checks the request of an operation, and returns its output for these replies.
+    /// Compares the encoded request with `request`, and returns the operation's output for these
+    /// replies.
     fn check<O: Operation>(
         mut operation: O,
         request: &str,

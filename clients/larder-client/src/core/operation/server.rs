@@ -1,4 +1,4 @@
-//! Operations on a server instead of an item.
+//! Operations that concern a server instead of an item.
 
 use super::interface::{Operation, ReplyFailure, check, one};
 use crate::core::connection::{Answers, Connection, Frame};
@@ -7,7 +7,7 @@ use larder_protocol::Exptime;
 use larder_protocol::answer::Answer;
 use larder_protocol::encode::{WireKey, classic, meta};
 
-/// A flush of all items, at this time.
+/// A flush of all items. It takes effect at this time.
 pub(crate) struct Flush(pub(crate) Exptime);
 
 impl Flush {

@@ -17,8 +17,8 @@ pub(crate) struct Store<'k, 'v> {
     pub(crate) key: Key<'k>,
     pub(crate) mode: StoreMode,
     pub(crate) item: NewItem<'v>,
-    /// The CAS that the present item must have for the store. If it is set, the mode must be `Set`.
-    /// `None` sets no condition.
+    /// If set, the server stores the item only if the current item has this CAS. The mode must then
+    /// be `Set`.
     pub(crate) compare: Option<u64>,
 }
 

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 const FAULTS_MAX: u32 = 5;
 /// The first pause. Each further pause is twice as long, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause. With this limit, the client detects a recovered server within two seconds,
-/// even if an attempt to connect started before the recovery and fails 250 ms later.
+/// The longest pause. It lets the client detect a recovered server within two seconds, even if a
+/// connection attempt starts just before the recovery and fails 250 ms later.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The random change of each pause: up to a quarter longer or shorter, so that clients do not retry
-/// together.
+/// The random variation of each pause, as a fraction of the pause. It keeps clients from retrying
+/// at the same time.
 const JITTER: f64 = 0.25;
-/// The time after which a probe without a result no longer blocks the next one.
+/// How long a probe without a result blocks the next probe.
 const PROBE_TIME: Duration = Duration::from_secs(5);
 
 /// The breaker of one server.
@@ -28,10 +28,10 @@ const PROBE_TIME: Duration = Duration::from_secs(5);
 pub(crate) struct Breaker {
     /// The number of faults since the last reply.
     faults: u32,
-    /// The number of pauses since the last reply.
+    /// The number of pauses since the last reply. It determines the length of the next pause.
     pauses: u32,
-    /// The end of the pause, or of the time for the probe. The breaker admits no call before this
-    /// time. `None` while the breaker is closed.
+    /// The breaker admits no call before this time: the end of the pause, or the time limit of the
+    /// probe under way. `None` while the breaker is closed.
     open_until: Option<Instant>,
 }
 
@@ -48,7 +48,7 @@ impl Breaker {
     /// Admits a call, or refuses it.
     ///
     /// # Errors
-    /// The remaining time until the breaker admits a call.
+    /// The breaker is open. The error is the remaining time until it admits a call.
     pub(crate) fn admit(&mut self, now: Instant) -> Result<AdmissionKind, Duration> {
         match self.open_until {
             None => Ok(AdmissionKind::Call),
@@ -72,7 +72,7 @@ impl Breaker {
     }
 
     /// Records a server fault. Opens the breaker after [`FAULTS_MAX`] faults in a row, and again
-    /// after a failed probe. `random` is from 0 to 1.
+    /// after a failed probe. `random` is a random number from 0 to 1 for the [`JITTER`].
     pub(crate) fn fail(&mut self, call: AdmissionKind, now: Instant, random: f64) {
         self.faults = self.faults.saturating_add(1);
         let is_known = call == AdmissionKind::Call && self.open_until.is_some();
@@ -84,8 +84,8 @@ impl Breaker {
         self.open_until = Some(now + pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * random));
     }
 
-    /// Records a call that showed neither that the server works nor that it is at fault. If it was
-    /// the probe, the next call may probe at once.
+    /// Records a call whose outcome proves neither that the server works nor that it is at fault.
+    /// If the call was the probe, the next call may probe at once.
     pub(crate) fn pass(&mut self, call: AdmissionKind, now: Instant) {
         // Another call may have closed the breaker during the probe.
         if call == AdmissionKind::Probe && self.open_until.is_some() {
@@ -98,8 +98,8 @@ impl Breaker {
         self.open_until.is_some()
     }
 
-    /// Returns whether no fault occurred since the last reply. If so, the caller need not record
-    /// replies.
+    /// Returns whether no fault has occurred since the last reply. If so, the caller need not
+    /// record replies.
     pub(crate) fn is_healthy(&self) -> bool {
         self.faults == 0
     }
@@ -116,7 +116,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(breaker.admit(now), Ok(AdmissionKind::Call));
         }
-        // Calls admitted before the breaker opened do not lengthen the pause.
+        // Calls that were admitted before the breaker opened do not lengthen the pause.
         (0..100).for_each(|_| breaker.fail(AdmissionKind::Call, now, 0.5));
         for pause in [100, 200, 400, 800, 1000, 1000] {
             assert_eq!(breaker.admit(now), Err(millis(pause)));
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!([breaker.admit(now), breaker.admit(now)], [Ok(AdmissionKind::Call); 2]);
     }
 
-    /// Returns the time after an outage until continuous calls find the server. During the outage
-    /// each call fails after `attempt`.
+    /// Returns how long after an outage the first of continuous calls succeeds. During the outage,
+    /// each admitted call fails after `attempt`.
     fn found_after(outage: Duration, attempt: Duration, random: f64) -> Duration {
         let (start, mut breaker) = (Instant::now(), Breaker::default());
         let mut now = start;

@@ -1,4 +1,4 @@
-//! Server health: admission of calls by the breaker, and the results of calls.
+//! Server health: the breaker admits calls and records their results.
 
 use crate::core::servers::breaker::{AdmissionKind, Breaker};
 use crate::error::{Error, ErrorKind};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The breaker of a server, shared by threads.
+/// The breaker of a server. Threads share it.
 #[derive(Debug)]
 pub(crate) struct Health {
     state: Mutex<State>,
-    /// Whether the breaker has to record replies. If not, calls to a healthy server skip the lock.
+    /// Whether a fault has occurred since the last reply. While it is false, successful calls skip
+    /// the lock.
     has_faults: AtomicBool,
-    /// The signal that requests a refresh of the list of servers after a fault. `None` if the list
-    /// is not discovered.
+    /// Requests a refresh of the server list after a fault. `None` without discovery.
     refresh: Option<Arc<RefreshSignal>>,
     recorder: Arc<ServerRecorder>,
 }
@@ -28,7 +28,7 @@ struct State {
     last_fault: Option<Arc<ErrorKind>>,
 }
 
-/// An admitted call. Dropping it records that the call gave no information about the server.
+/// An admitted call. Dropping it records that the call revealed nothing about the server's health.
 #[derive(Debug)]
 pub(crate) struct Admission<'h> {
     health: &'h Health,
@@ -74,8 +74,8 @@ impl State {
 
 impl Admission<'_> {
     /// Checks the breaker again before the client opens a connection, because the call may have
-    /// waited since its admission. If the breaker has opened in the meantime and its pause is
-    /// already over, this call becomes the probe.
+    /// waited since its admission. If the breaker has opened since then and its pause is already
+    /// over, this call becomes the probe.
     ///
     /// # Errors
     /// Other calls have opened the breaker since the admission, and its pause is not over.
@@ -95,7 +95,7 @@ impl Admission<'_> {
 
     /// Records the result of the call. After a fault, also requests a refresh of the server list.
     pub(crate) fn note(self, error: Option<&Error>) {
-        // Skips the drop, which would record the call again.
+        // Skips `Drop`, which would record the call a second time.
         let Self { health, call } = *ManuallyDrop::new(self);
         let is_echo = error.is_some_and(|error| error.is_echo);
         let is_fault = error.is_some_and(Error::is_fault) && !is_echo;

@@ -12,18 +12,18 @@ use crate::ring::Ring;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// The treatment of keys whose server is unreachable, or unavailable after several faults in a row.
+/// The handling of keys whose server is unreachable, or unavailable after several faults in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failover {
-    /// Calls for these keys fail at once, except for probes, until the server works again. Each key
-    /// is on one server only.
+    /// Calls for these keys fail at once, except for probes, until the server works again. With
+    /// this setting, only one server ever stores a key.
     #[default]
     Fail,
-    /// Calls for these keys use the next server in the order of the hashing method. A call that
-    /// fails without a change, for example because the connection was refused, is repeated on the
-    /// next server. A call that times out is not. If the unavailable server returns without a
-    /// restart, it still has its old values.
+    /// Calls for these keys use the next server in the order of the hashing method. If a call
+    /// certainly changed nothing, for example because the connection was refused, the client
+    /// repeats it on the next server. It does not repeat a call that timed out. A server that
+    /// becomes available again without a restart still has its old values, and callers get them.
     Next,
 }
 
@@ -31,8 +31,8 @@ pub enum Failover {
 #[derive(Debug)]
 pub(crate) struct Servers<S> {
     pub(crate) list: Box<[Arc<S>]>,
-    /// Whether each server supports meta commands. The cell of a server is empty before its first
-    /// probe.
+    /// Whether each server supports meta commands, in the order of `list`. A cell is empty before
+    /// the first probe of its server.
     know_meta: Box<[OnceLock<bool>]>,
     ring: Ring,
     failover: Failover,
@@ -42,7 +42,7 @@ pub(crate) struct Servers<S> {
 pub(crate) struct ServerKeys<'s, 'k, S> {
     pub(crate) server: &'s S,
     pub(crate) keys: Vec<Key<'k>>,
-    /// The indexes of the keys among all keys.
+    /// The indexes of the keys among all keys of the call.
     positions: Vec<usize>,
 }
 
@@ -66,9 +66,9 @@ pub(crate) trait ServerHandle {
     /// Closes all connections. Further calls fail.
     fn close(&self);
 
-    /// Returns the numbers of connections, of idle connections, and of calls that wait for a
-    /// connection. A pool also counts connections that are being opened. With shared connections,
-    /// the number of waiting calls is always 0.
+    /// Returns three numbers: connections, idle connections, and calls that wait for a connection.
+    /// A pool also counts connections that are being opened. With shared connections, the third
+    /// number is always 0.
     fn connections(&self) -> (usize, usize, usize);
 }
 
@@ -80,15 +80,15 @@ impl<S> Servers<S> {
 }
 
 impl<S: ServerHandle> Servers<S> {
-    /// Returns the index of a key's server. With failover, this skips the servers that have
-    /// `failed` in this call, if another one is usable.
+    /// Returns the index of a key's server. With failover, this skips unavailable servers and the
+    /// servers that have `failed` in this call, if any other server is usable.
     fn index(&self, key: &[u8], now: Instant, failed: &[&S]) -> usize {
         let is_usable = |index: usize| {
             self.list.get(index).is_some_and(|server| is_usable(&**server, now, failed))
         };
         match self.failover {
             Failover::Fail => self.ring.pick(key),
-            // Without a usable server, the key's own server reports the error.
+            // If no server is usable, the key's own server reports the error.
             Failover::Next => {
                 self.ring.pick_where(key, is_usable).unwrap_or_else(|| self.ring.pick(key))
             }
@@ -100,11 +100,11 @@ impl<S: ServerHandle> Servers<S> {
     }
 
     /// Returns the server of a key, and the admission of a call to it. With failover, this skips
-    /// the servers that have `failed` in this call and the unavailable servers, if another one is
+    /// unavailable servers and the servers that have `failed` in this call, if any other server is
     /// usable.
     ///
-    /// Another call may start to probe the server between the choice and the admission. With
-    /// `Failover::Next`, this call then uses the next server.
+    /// Between the choice of a server and the admission, another call may become the probe of that
+    /// server. With `Failover::Next`, this call then uses the next server.
     pub(crate) fn admit(
         &self,
         key: &[u8],
@@ -123,17 +123,17 @@ impl<S: ServerHandle> Servers<S> {
         (server, admitted)
     }
 
-    /// Returns whether a call with this error can use a further server: failover is on, the error
-    /// permits it, and a usable server is left. `failed` contains all servers that have failed in
-    /// the call.
+    /// Returns whether a call that failed with this error can use another server: failover is on,
+    /// the error permits it, and a usable server is left. `failed` contains all servers that have
+    /// failed in the call.
     pub(crate) fn can_move(&self, error: &Error, failed: &[&S]) -> bool {
         let moves = self.failover == Failover::Next && error.may_try_another_server();
         let is_other = |server: &Arc<S>| is_usable(&**server, Instant::now(), failed);
         moves && failed.len() < self.list.len() && self.list.iter().any(is_other)
     }
 
-    /// Returns the server of a key, and whether it supports meta commands. The cell is empty before
-    /// the first probe.
+    /// Returns the server of a key, and the cell that records whether the server supports meta
+    /// commands. The cell is empty before the first probe.
     pub(crate) fn with_meta(&self, key: &[u8], now: Instant) -> (&S, &OnceLock<bool>) {
         let index = self.index(key, now, &[]);
         let server = self.list.get(index).map(Arc::as_ref);
@@ -141,8 +141,8 @@ impl<S: ServerHandle> Servers<S> {
     }
 }
 
-/// The keys of a call that have no result yet. In each round, the client sends them to servers that
-/// have not failed in this call.
+/// The keys of a call that have no result yet. In each round, the client sends these keys to
+/// servers that have not failed in this call.
 pub(crate) struct Rounds<'s, 'k, S> {
     servers: &'s Servers<S>,
     /// The keys, with their indexes among all keys.
@@ -163,8 +163,8 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
         Self { servers, left, failed: Vec::new(), now }
     }
 
-    /// Groups the keys by server, in the order of the list. Returns no group if all keys have
-    /// results.
+    /// Groups the remaining keys by server, in the order of the server list. Returns no group if
+    /// all keys have results.
     pub(crate) fn parts(&mut self) -> Vec<ServerKeys<'s, 'k, S>> {
         let part = |server| ServerKeys { server, keys: Vec::new(), positions: Vec::new() };
         let mut parts: Vec<_> = self.servers.list.iter().map(Arc::as_ref).map(part).collect();
@@ -180,8 +180,8 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
         parts
     }
 
-    /// Passes the results of servers to `take`. Keeps the keys of failed servers for the next round
-    /// if other servers are usable. Otherwise returns the errors.
+    /// Passes the results of servers to `take`. If a failed server's keys can move to another
+    /// server, keeps them for the next round. Otherwise returns the server's error.
     pub(crate) fn settle<T>(
         &mut self,
         parts: &[ServerKeys<'s, 'k, S>],
@@ -206,7 +206,7 @@ impl<'s, 'k, S: ServerHandle> Rounds<'s, 'k, S> {
     }
 }
 
-/// Checks keys. Fails with the error of the first invalid key.
+/// Checks all keys. Returns the error of the first invalid key.
 pub(crate) fn checked<K: AsRef<[u8]>>(keys: &[K]) -> Result<Vec<Key<'_>>, Error> {
     keys.iter().map(|key| Ok(Key::new(key.as_ref())?)).collect()
 }
@@ -215,8 +215,8 @@ fn is_usable<S: ServerHandle>(server: &S, now: Instant, failed: &[&S]) -> bool {
     !failed.iter().any(|other| std::ptr::eq(*other, server)) && server.is_available(now)
 }
 
-/// Combines the outputs of all servers, or returns the first error. The error of a change is
-/// ambiguous if any server has made the change or may have made it.
+/// Returns the outputs of all servers, or the first error. The error of a change is ambiguous if
+/// any server has made, or may have made, the change.
 pub(crate) fn all<T>(called: Vec<Result<T, Error>>, reads: bool) -> Result<Vec<T>, Error> {
     let has_changed =
         !reads && called.iter().any(|called| called.as_ref().err().is_none_or(Error::is_ambiguous));
@@ -253,7 +253,8 @@ mod tests {
     use crate::ring::{Hashing, Node};
     use std::time::Duration;
 
-    /// A server that another call starts to probe between the check and the admission of this call.
+    /// A server that a competing call starts to probe between the check and the admission of the
+    /// tested call.
     #[derive(Debug)]
     struct ContendedServer {
         name: Arc<str>,
@@ -272,8 +273,8 @@ mod tests {
 
         fn is_available(&self, now: Instant) -> bool {
             let is_available = self.health.is_available(now);
-            // Admits another call. If it is the probe, it never ends, because `forget` skips the
-            // drop of its admission.
+            // Admits the competing call. If that call is the probe, it never ends, because `forget`
+            // skips the drop of its admission.
             std::mem::forget(self.health.admit(now));
             is_available
         }
@@ -289,7 +290,8 @@ mod tests {
         }
     }
 
-    /// Returns three servers, some of them failed, and a key of the first.
+    /// Returns three servers and a key of the first one. The servers named in `failed` have an open
+    /// breaker.
     fn servers(failed: &[&str], failover: Failover) -> (Servers<ContendedServer>, String) {
         let names = ["a", "b", "c"];
         let server = |name: &&str| {

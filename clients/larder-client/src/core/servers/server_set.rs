@@ -6,7 +6,8 @@ use crate::refresh::RefreshSignal;
 use arc_swap::ArcSwap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The servers of a client. A call keeps the list with which it started.
+/// The servers of a client. A call uses the same list from start to end, even if the list is
+/// replaced.
 #[derive(Debug)]
 pub(crate) struct ServerSet<S> {
     current: ArcSwap<Servers<S>>,
@@ -21,7 +22,7 @@ impl<S: ServerHandle> ServerSet<S> {
         Self { current, is_closed, refresh, recorder: ClientRecorder::default() }
     }
 
-    /// Returns the present list.
+    /// Returns the current list.
     pub(crate) fn servers(&self) -> Arc<Servers<S>> {
         self.current.load_full()
     }
