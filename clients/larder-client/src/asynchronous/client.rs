@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 /// This needs a server with meta commands (memcached 1.6 or later), and limits these keys to 186
 /// bytes.
 ///
-/// A program may drop the future of a call at any time, for example after a timeout. In this case,
-/// the requested change may or may not have happened.
+/// A program may drop the future of a call at any time, for example after a timeout. The requested
+/// change may then have happened or not.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after
 /// several faults in a row, its deadline has passed, or its connection failed. It also fails if the
@@ -47,8 +47,8 @@ pub struct Client {
 }
 
 impl Builder<Client> {
-    /// Builds the client. Calls resolve names and open connections when they need them. If the
-    /// hashing method is spymemcached's, this function blocks while it resolves names. With
+    /// Builds the client. Calls resolve names and open connections on demand. With spymemcached's
+    /// hashing method, this function blocks while it resolves names. With
     /// [`discovery`](Builder::discovery), it blocks until it has the first list of servers.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Builder<Client> {
 }
 
 impl Client {
-    /// Creates a client of these servers with default settings.
+    /// Creates a client for these servers with default settings.
     ///
     /// # Errors
     /// An address is invalid, or no server has a weight above 0.
@@ -83,7 +83,7 @@ impl Client {
         Self::builder(servers).build()
     }
 
-    /// Returns a builder of a client of these servers.
+    /// Returns a builder for a client of these servers.
     pub fn builder(servers: impl Into<ServerList>) -> Builder<Self> {
         Builder::new(servers)
     }
@@ -91,14 +91,14 @@ impl Client {
     calls!([async] [.await]);
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
-    /// Returns the value of an item, like [`get_or_compute`](Self::get_or_compute), but replaces an
-    /// old value in the background.
+    /// Returns the value of an item like [`get_or_compute`](Self::get_or_compute), but recomputes
+    /// an old value in the background.
     ///
-    /// If there is an old value, each caller gets it at once, and one caller's spawned task
+    /// If there is an old value, every caller gets it at once, and one caller spawns a task that
     /// computes the new value. There is an old value for example after
     /// [`invalidate`](Self::invalidate), or with [`Lease::early`] or [`Lease::stale`]. Without an
-    /// old value, this call computes the value. If the computation fails in the task, its error is
-    /// dropped, and the old value stays until it expires.
+    /// old value, this call computes the value itself. If the computation in the task fails, its
+    /// error is dropped, and the old value stays until it expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).
@@ -185,22 +185,22 @@ impl Client {
         }
     }
 
-    /// Closes idle connections at once, and each busy connection when its calls have ended. Further
-    /// calls fail, also calls on clones.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. Later
+    /// calls fail, including calls on clones.
     pub fn close(&self) {
         self.group.close();
     }
 
-    /// Returns the client's metrics: latencies, errors, connections, breakers. This takes some
-    /// microseconds per server.
+    /// Returns a snapshot of the client's metrics: latencies, errors, connections, breakers. Takes
+    /// a few microseconds per server.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.group.metrics()
     }
 
-    /// Returns the numbers of connections, of idle connections, and of calls that wait for a
-    /// connection. A pool also counts connections that are being opened. With shared connections,
-    /// the number of waiting calls is always 0.
+    /// Returns three numbers: connections, idle connections, and calls that wait for a connection.
+    /// A pool also counts connections that are being opened. With shared connections, the third
+    /// number is always 0.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()

@@ -15,11 +15,11 @@ use tokio::time::timeout_at;
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Sends the requests of an operation and reads the replies. If the future is dropped, replies
-    /// may still be pending on the connection, so the pool closes it.
+    /// Sends the requests of an operation and reads the replies. If the future is dropped while
+    /// replies are pending, the pool closes the connection.
     ///
     /// # Errors
-    /// [`FailedCall`].
+    /// The operation failed: see [`FailedCall`].
     pub(crate) async fn call<O: Operation>(
         &mut self,
         operation: &mut O,
@@ -56,8 +56,8 @@ impl Link {
     }
 
     /// Returns the next reply. Before each read, sends as much of the remaining output as the
-    /// socket accepts. Never waits only to send: a server stops reading requests if its client does
-    /// not read replies.
+    /// socket accepts. Always reads while it waits to send, because a server stops reading requests
+    /// if its client does not read replies.
     async fn receive(&mut self, progress: &mut Progress) -> Result<Bytes, CallFailure> {
         loop {
             match self.connection.next_reply() {
@@ -73,8 +73,8 @@ impl Link {
                 Ok(len) => {
                     self.connection.received(len);
                     progress.received += len;
-                    // Yields regularly. Otherwise a server that sends without pause would occupy
-                    // the thread, and the call would miss its deadline.
+                    // Yields regularly. Otherwise, a server that sends without pause would keep the
+                    // thread busy, and the call would miss its deadline.
                     tokio::task::consume_budget().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

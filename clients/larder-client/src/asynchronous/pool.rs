@@ -31,9 +31,9 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
-    /// The connection; `None` before it is opened, and after it is closed.
+    /// The connection. `None` before it is opened and after it is closed.
     link: Option<Link>,
-    /// The permit. It is the last field, so that it is dropped after the connection.
+    /// The permit. As the last field, it is dropped after the connection.
     _permit: SemaphorePermit<'p>,
 }
 
@@ -54,7 +54,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an idle connection, or the right to open one.
+    /// Acquires an idle connection, or the right to open one. Waits until the deadline.
     ///
     /// # Errors
     /// `PoolTimeout`: no connection was free until the deadline. `ClientClosed`: the client is
@@ -77,16 +77,16 @@ impl Pool {
         Ok(PooledConnection { pool: self, link, _permit: permit })
     }
 
-    /// Closes idle connections at once and other connections when they return to the pool, and
-    /// refuses further calls.
+    /// Closes idle connections at once, and other connections when they return to the pool. Later
+    /// calls fail.
     pub(crate) fn close(&self) {
         self.permits.close();
         let idle = self.idle().drain();
         drop(idle);
     }
 
-    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting
-    /// calls.
+    /// Returns three numbers: connections that are open or being opened, idle connections, and
+    /// waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let idle = self.idle().len();
         let used = self.max - self.permits.available_permits();
@@ -133,7 +133,7 @@ impl PooledConnection<'_> {
         self.link.is_some()
     }
 
-    /// Closes the connection, but keeps the permit for another one.
+    /// Closes the connection, but keeps the permit to open another one.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         self.link.take().into_iter().for_each(|link| link.close(reason));
     }
@@ -151,7 +151,7 @@ impl Drop for PooledConnection<'_> {
         }
         let dropped = idle.put(link, Instant::now());
         drop(idle);
-        // Closes the connection outside of the lock, because closing is a system call.
+        // Closes the connection after unlocking, because closing is a system call.
         dropped.into_iter().for_each(|link| link.close(CloseReason::Idle));
     }
 }

@@ -17,7 +17,7 @@ use std::time::Instant;
 /// The connections to a server.
 #[derive(Debug)]
 enum Transport {
-    /// Each call has a connection of its own.
+    /// Each call uses a connection of its own.
     Pool(Pool),
     /// Calls share connections.
     Shared(Shared),
@@ -96,8 +96,8 @@ impl Server {
         self.call_admitted(self.admit(now), operation, now).await
     }
 
-    /// Like [`Server::call`], for a call that started at `now`. `admitted` is the breaker's
-    /// decision about the call.
+    /// Like [`Server::call`], for a call that started at `now`. `admitted` is the result of
+    /// admitting the call.
     ///
     /// # Errors
     /// Like [`Server::call`].
@@ -113,8 +113,8 @@ impl Server {
                 let mut pooled = None;
                 let called = self.transact(&mut admission, &mut pooled, operation, deadline).await;
                 admission.note(called.as_ref().err());
-                // Releases the permit only after a fault is recorded: the next waiting call must
-                // see the fault before it connects.
+                // Releases the permit only after the breaker has recorded a fault: the next waiting
+                // call must see the open breaker before it connects.
                 drop(pooled);
                 called
             }
@@ -130,8 +130,8 @@ impl Server {
         })
     }
 
-    /// Carries out an operation. Returns the output and the time at which the reply was read. If
-    /// the operation uses a pool, `pooled` contains its connection afterwards.
+    /// Carries out an operation. Returns the output and the time at which the reply was read. With
+    /// a pool, sets `pooled` to the connection of the operation.
     async fn transact<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -173,8 +173,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call if the server had closed the idle connection. Opening another
-            // connection shows whether the server still works.
+            // Repeats the call if the server had closed the idle connection. The next attempt opens
+            // a new connection, which shows whether the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

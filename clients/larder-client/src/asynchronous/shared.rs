@@ -33,16 +33,16 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     connection: Mutex<Option<SharedConnection>>,
-    /// The lock that a call holds while it opens the connection. It contains the error of the last
-    /// attempt that failed before its deadline, or `None` before the first such attempt.
+    /// A call holds this lock while it opens the connection. It contains the error of the latest
+    /// attempt that failed before its deadline, or `None` if there was none.
     opening: tokio::sync::Mutex<Option<Error>>,
     /// The number of attempts to open the connection that failed before their deadline.
     failures: AtomicU64,
-    /// The number of calls that use the connection or wait until it is open.
+    /// The number of calls that use the connection or wait for it to open.
     calls: AtomicUsize,
 }
 
-/// A handle of a connection for callers. After the last handle is dropped, the driver closes the
+/// A caller's handle to a connection. After the last handle is dropped, the driver closes the
 /// connection as soon as no call is under way.
 #[derive(Clone, Debug)]
 struct SharedConnection(Arc<Sender>);
@@ -50,7 +50,8 @@ struct SharedConnection(Arc<Sender>);
 #[derive(Debug)]
 struct Sender {
     state: Arc<State>,
-    /// The time after which no further calls use the connection. `None` if there is no limit.
+    /// When the connection's lifetime ends. After that, no call uses it. `None` if the lifetime is
+    /// unlimited.
     expires: Option<Instant>,
 }
 
@@ -58,7 +59,7 @@ struct Sender {
 #[derive(Debug)]
 struct State {
     queue: Mutex<QueueState>,
-    /// Wakes the task when there are requests to send, or when the last handle is dropped.
+    /// Wakes the task when there are requests to send, and when the last handle is dropped.
     changed: Notify,
     /// Whether a reply has arrived on the connection.
     has_answered: AtomicBool,
@@ -68,14 +69,14 @@ struct State {
 struct QueueState {
     queue: Queue<Ticket>,
     is_open: bool,
-    /// The reason why callers no longer use the connection, if known.
+    /// The reason for closing the connection, once a caller has set one.
     close_reason: Option<CloseReason>,
 }
 
-/// Sends a caller its replies, with the time at which they were read.
+/// Sends a caller its replies and the time at which they were read.
 type Ticket = oneshot::Sender<(CallReplies, Instant)>;
 
-/// A socket, the time at which it expires, and its entry in the metrics.
+/// A socket, the end of its lifetime, and its entry in the metrics.
 pub(crate) type NewConnection = (Stream, Option<Instant>, OpenConnection);
 
 impl Shared {
@@ -85,8 +86,8 @@ impl Shared {
         Self { slots, permits, recorder }
     }
 
-    /// Carries out an operation over one of the connections, which `open` opens if necessary.
-    /// Returns the output and the time at which the reply was read.
+    /// Carries out an operation over one of the connections. `open` opens the connection if
+    /// necessary. Returns the output and the time at which the reply was read.
     ///
     /// # Errors
     /// The operation failed, or its deadline has passed.
@@ -114,8 +115,8 @@ impl Shared {
         loop {
             let connection = slot.connection(deadline, open()).await?;
             if self.permits.is_closed() {
-                // The client was closed while the connection was being opened. The connection ends
-                // when the last caller drops it.
+                // The client was closed while the connection was being opened. This call may still
+                // use the connection. It is closed when its last handle is dropped.
                 slot.close(&connection, CloseReason::ClientClosed);
             }
             let was_used = connection.0.state.has_answered.load(Ordering::Relaxed);
@@ -127,7 +128,8 @@ impl Shared {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
             // Repeats the call once if a connection that worked before was lost without a reply.
-            // Opening another connection shows whether the server still works.
+            // The second attempt opens a new connection, which shows whether the server still
+            // works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -136,26 +138,26 @@ impl Shared {
     }
 
     /// Returns the slot with the fewest calls. A slot without calls and without a connection counts
-    /// as a slot with [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open
+    /// as one with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
     /// connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
-            // Without calls, the slot may still have an open connection. With calls, it has one or
-            // is opening one, so no check is needed.
+            // A slot with calls has a connection or is opening one, so only a slot without calls
+            // needs the check.
             if calls > 0 || slot.lock().is_some() { calls } else { CALLS_BUSY }
         };
         self.slots.iter().min_by_key(load).expect("there is at least one slot")
     }
 
-    /// Refuses further calls, and closes each connection once no call uses it.
+    /// Makes later calls fail, and closes each connection once no call uses it.
     pub(crate) fn close(&self) {
         self.permits.close();
         self.slots.iter().for_each(|slot| drop(slot.lock().take()));
     }
 
-    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is
-    /// the number of calls that wait for a connection, which exist only in pools.
+    /// Returns three numbers: open connections, open connections without calls, and 0 for the calls
+    /// that wait for a connection. Only pools have waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().as_ref().is_some_and(|connection| connection.0.state.lock().is_open)
@@ -171,7 +173,8 @@ impl Slot {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection, if it is open. Removes an expired or closed one from the slot.
+    /// Returns the connection, if it is open. Removes it from the slot if its lifetime is over or
+    /// it is closed.
     fn open_connection(&self) -> Option<SharedConnection> {
         let mut connection = self.lock();
         if let Some(old) = connection
@@ -182,8 +185,8 @@ impl Slot {
         connection.clone()
     }
 
-    /// Returns the connection, after opening it if necessary. If several calls need it, one of them
-    /// opens it, and the others wait. If this attempt fails before the deadline of its call, the
+    /// Returns the connection, and opens it if necessary. If several calls need it, one of them
+    /// opens it, and the others wait. If the attempt fails before the opening call's deadline, the
     /// waiting calls get the same error.
     async fn connection(
         &self,
@@ -195,8 +198,8 @@ impl Slot {
         }
         let failures = self.failures.load(Ordering::Acquire);
         let opening = timeout_at(deadline.into(), self.opening.lock()).await;
-        // The breaker ignores this timeout. If the server is at fault, the call that opens the
-        // connection reports it.
+        // The breaker ignores this timeout: the call that opens the connection reports the fault,
+        // if there is one.
         let mut last_error = opening.map_err(|_| Error::definite(ErrorKind::Timeout).echo())?;
         if let Some(connection) = self.open_connection() {
             return Ok(connection);
@@ -204,12 +207,13 @@ impl Slot {
         if self.failures.load(Ordering::Acquire) != failures
             && let Some(error) = last_error.as_ref()
         {
-            // A further attempt would probably fail like the attempt for which this call waited.
+            // This call waited for an attempt that failed. Another attempt would probably fail in
+            // the same way.
             return Err(error.clone().echo());
         }
         let opened = open.await.inspect_err(|error| {
-            // A call that failed at its deadline may have had little time for the attempt. Other
-            // calls may have more time left, so they try again.
+            // An attempt that failed at its deadline may have had little time. Other calls may have
+            // more time left, so they try again.
             if Instant::now() < deadline {
                 *last_error = Some(error.clone());
                 self.failures.fetch_add(1, Ordering::Release);
@@ -255,8 +259,8 @@ impl State {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the reason for closing the connection. Later reasons are ignored. If the connection
-    /// fails, metrics show its error instead.
+    /// Sets the reason for closing the connection, unless a reason is set already. If the
+    /// connection fails, metrics report the error instead.
     fn closes(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }
@@ -278,12 +282,12 @@ impl State {
         self.changed.notify_one();
         let (answered, read) = match timeout_at(deadline.into(), answered).await {
             Ok(Ok(answered)) => answered,
-            // The runtime of the task was shut down.
+            // The runtime dropped the task of the connection when it shut down.
             Ok(Err(_)) => return Err(LostCall::new(ErrorKind::Closed, true).broken(reads)),
             Err(_) => {
                 let is_sent = !self.lock().queue.withdraw(number);
                 let broken = LostCall::new(ErrorKind::Timeout, is_sent).broken(reads);
-                // The connection stays usable, because the driver drops the late reply.
+                // The connection stays usable: the driver drops the late reply.
                 return Err(FailedCall { is_usable: true, ..broken });
             }
         };
@@ -308,7 +312,7 @@ impl Driver {
         self.end(&error.unwrap_or(ErrorKind::ClientClosed));
     }
 
-    /// Refuses further calls, and fails all calls without a reply.
+    /// Makes later calls fail, and fails all calls without a reply.
     fn end(&mut self, kind: &ErrorKind) {
         let lost = {
             let mut open = self.state.lock();
@@ -319,8 +323,8 @@ impl Driver {
         for (ticket, mut event) in lost {
             let is_sent = event.is_sent;
             event.is_echo = is_echo;
-            // The first caller that gets the error reports it, and the others are marked as echoes.
-            // A caller that has given up gets no error.
+            // The first caller that receives the error reports it to the breaker. For the other
+            // callers it is marked as an echo. A caller that has given up receives nothing.
             match ticket.send((Err(event), now)) {
                 Ok(()) => is_echo = true,
                 Err(_) if is_sent => self.open.abandoned(),
@@ -329,12 +333,12 @@ impl Driver {
         }
     }
 
-    /// Moves bytes until no caller needs the connection.
+    /// Transfers requests and replies until no caller needs the connection.
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // `answered`: when the last reply arrived, or when no call was under way. `checked`: when
-        // the loop last checked for silence.
+        // `answered`: when the last reply arrived, or the last time that no call was under way.
+        // `checked`: when the loop last checked for silence.
         let (mut answered, mut checked) = (Instant::now(), Instant::now());
         loop {
             let mut may_take = true;
@@ -348,8 +352,8 @@ impl Driver {
             let is_behind = !self.exchange.output().is_empty();
             let is_open = {
                 let mut open = state.lock();
-                // If the queue was empty above, a request that was queued since then waits for the
-                // next iteration. `changed` starts that iteration.
+                // If the queue was empty above, the idle connection was not checked. A request that
+                // was queued since then waits for the next iteration, which `changed` starts.
                 if may_take {
                     self.exchange.take(&mut open.queue, |ticket| !ticket.is_closed());
                 }
@@ -367,7 +371,7 @@ impl Driver {
                 }
             }
             if is_behind && self.exchange.output().is_empty() {
-                // The output is sent, so the next iteration takes queued requests.
+                // The delayed output is sent, so the next iteration can take queued requests.
                 continue;
             }
             let has_read = match self.stream.try_read(self.exchange.room()) {
@@ -383,7 +387,8 @@ impl Driver {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(lost(error)),
             };
-            // Checks for silence even if the server sends without pause.
+            // Checks for silence even if the server sends bytes without pause: only complete
+            // replies count.
             if !self.exchange.is_idle() && answered.max(checked).elapsed() >= SILENCE_MAX {
                 checked = Instant::now();
                 let has_lost = self.exchange.tickets().any(oneshot::Sender::is_closed);
@@ -392,8 +397,8 @@ impl Driver {
                 }
             }
             if has_read {
-                // Yields, so that callers that have just got their replies can queue further
-                // requests. One write then sends all of these.
+                // Yields, to let callers that have just received their replies queue further
+                // requests. One write then sends all of them.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -418,7 +423,7 @@ impl Driver {
         }
     }
 
-    /// Delivers replies that were read at `now`. Returns whether it delivered any.
+    /// Delivers the replies that were read at `now`. Returns whether there were any.
     fn deliver_replies(&mut self, now: Instant) -> Result<bool, ErrorKind> {
         let mut has_answered = false;
         loop {
@@ -438,7 +443,7 @@ impl Driver {
     }
 }
 
-/// Handles the shutdown of the runtime, which drops the task at any await point.
+/// A shutdown of the runtime drops the task at an await point. This fails its calls.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.end(&ErrorKind::Closed);

@@ -1,4 +1,4 @@
-//! A socket with or without TLS, and the opening of connections.
+//! Opens connections: sockets with or without TLS.
 
 use crate::core::endpoint::address::Address;
 use crate::core::endpoint::resolution::{Endpoint, share};
@@ -18,14 +18,14 @@ use tokio::io::{Interest, Ready};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// The pause before another attempt to connect to a unix socket whose backlog is full.
+/// The pause between attempts to connect to a unix socket whose backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
-    /// The TLS session, which is locked only for nonblocking operations.
+    /// The TLS session. It is locked only during nonblocking operations.
     tls: Option<Box<Mutex<Session>>>,
 }
 
@@ -39,9 +39,9 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: no connection was open by the deadline, or the handshake failed. If no address of
-    /// a name accepts the connection, a task resolves the name again. `Login`: the server refused
-    /// the login.
+    /// `Connect`: no connection was established by the deadline, or the handshake failed. If no
+    /// address of a name accepts the connection, a task resolves the name again. `Login`: the
+    /// server refused the login.
     pub(crate) async fn connect(
         endpoint: &Arc<Endpoint>,
         deadline: Instant,
@@ -70,7 +70,7 @@ impl Stream {
     }
 
     fn session(&self) -> Option<MutexGuard<'_, Session>> {
-        // No operation on the session panics, so the lock is never poisoned.
+        // No operation panics while it holds the lock, so the lock is never poisoned.
         self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -85,8 +85,8 @@ impl Stream {
         }
     }
 
-    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the
-    /// next call must start with the same bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock`, the
+    /// next call must pass the same bytes again.
     ///
     /// # Errors
     /// `WouldBlock`. Other errors: the connection failed.
@@ -97,8 +97,8 @@ impl Stream {
         }
     }
 
-    /// Waits until the socket may be ready. Returns at once if TLS has decrypted input and
-    /// `interest` includes reading.
+    /// Waits until the socket may be ready. Returns at once if `interest` includes reading and TLS
+    /// has buffered plaintext.
     ///
     /// # Errors
     /// The runtime has shut down.
@@ -110,9 +110,8 @@ impl Stream {
         self.socket.ready(interest).await
     }
 
-    /// Returns whether the socket has no input, the server has not closed the connection, and the
-    /// socket's runtime still works. Queries the system, because the runtime's readiness may be
-    /// outdated.
+    /// Returns whether the connection is open and has no unread input, and the socket's runtime
+    /// still works. Queries the system, because the readiness that Tokio caches may be outdated.
     ///
     /// # Errors
     /// The connection failed.
@@ -161,7 +160,7 @@ impl Socket {
         }
     }
 
-    /// Returns whether the runtime has shut down, after which it no longer reports readiness.
+    /// Returns whether the runtime has shut down. The socket then never becomes ready.
     fn has_lost_runtime(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         let ready = match self {
@@ -225,7 +224,7 @@ async fn connect_tcp(
     Err(last)
 }
 
-/// Resolves the name again in a task, because this may take longer than the deadline.
+/// Resolves the name again in a task, because a lookup may take longer than the call has left.
 fn resolve_again(endpoint: &Arc<Endpoint>, host: &str, port: u16) {
     if !endpoint.starts_lookup(std::time::Instant::now()) {
         return;
@@ -239,8 +238,8 @@ fn resolve_again(endpoint: &Arc<Endpoint>, host: &str, port: u16) {
     });
 }
 
-/// Connects to a unix socket. While the server's backlog is full, the system refuses at once, so
-/// the function retries until the deadline.
+/// Connects to a unix socket. While the server's backlog is full, a nonblocking connect fails at
+/// once, so the function retries until the deadline.
 async fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {

@@ -49,15 +49,15 @@ pub struct Client {
 }
 
 impl Builder<Client> {
-    /// Sets the waiter of calls. [Default: threads block]
+    /// Sets the waiter, which replaces the blocking waits of calls. [Default: threads block]
     pub fn waiter(mut self, waiter: Arc<dyn Waiter>) -> Self {
         self.set_waiter(waiter);
         self
     }
 
-    /// Builds the client. Calls open connections when they need them. This function blocks while it
-    /// resolves names. With [`discovery`](Builder::discovery), it also blocks until it has the
-    /// first list of servers.
+    /// Builds the client. Calls open connections on demand. This function blocks while it resolves
+    /// names. With [`discovery`](Builder::discovery), it also blocks until it has the first list of
+    /// servers.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
@@ -73,7 +73,7 @@ impl Builder<Client> {
 }
 
 impl Client {
-    /// Creates a client of these servers with default settings.
+    /// Creates a client for these servers with default settings.
     ///
     /// # Errors
     /// An address is invalid, a name cannot be resolved, or no server has a weight above 0.
@@ -81,7 +81,7 @@ impl Client {
         Self::builder(servers).build()
     }
 
-    /// Returns a builder of a client of these servers.
+    /// Returns a builder for a client of these servers.
     pub fn builder(servers: impl Into<ServerList>) -> Builder<Self> {
         Builder::new(servers)
     }
@@ -119,7 +119,7 @@ impl Client {
     /// fault](Error::is_fault), the items of its keys are `None`.
     ///
     /// # Errors
-    /// See [`Client`]. Faults of servers are not reported.
+    /// See [`Client`]. Server faults are not reported.
     pub fn gets_available<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Item>>, Error> {
         self.many_unless(keys, true, Error::is_fault)
     }
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Stores items with one batch of requests to each server. Returns the outcomes in the order of
+    /// Stores items, with one batch of requests per server. Returns the outcomes in the order of
     /// the requests.
     ///
     /// # Errors
@@ -166,8 +166,8 @@ impl Client {
         }))
     }
 
-    /// Removes items with one batch of requests to each server. Returns for each key whether the
-    /// item existed.
+    /// Removes items, with one batch of requests per server. Returns for each key whether the item
+    /// existed.
     ///
     /// # Errors
     /// See [`Client`]. Some of the items may have been removed.
@@ -178,7 +178,8 @@ impl Client {
         }))
     }
 
-    /// Carries out operations on keys, with one batch per server. Returns the outputs in order.
+    /// Carries out operations on keys, with one batch per server. Returns the outputs in the order
+    /// of the operations.
     fn batch<'k, O: Operation + Clone>(
         &self,
         operations: impl Iterator<Item = Result<(Key<'k>, O), Error>>,
@@ -206,29 +207,29 @@ impl Client {
         }
     }
 
-    /// Closes idle connections at once, and each busy connection when its calls have ended. Further
-    /// calls fail, also calls on clones.
+    /// Closes idle connections at once, and each busy connection when its calls have ended. Later
+    /// calls fail, including calls on clones.
     pub fn close(&self) {
         self.group.close();
     }
 
-    /// Returns the client's metrics: latencies, errors, connections, breakers. This takes some
-    /// microseconds per server.
+    /// Returns a snapshot of the client's metrics: latencies, errors, connections, breakers. Takes
+    /// a few microseconds per server.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.group.metrics()
     }
 
-    /// Returns the numbers of connections, of idle connections, and of threads that wait for a
+    /// Returns three numbers: connections, idle connections, and threads that wait for a
     /// connection. A pool also counts connections that are being opened. With shared connections,
-    /// the number of waiting threads is always 0.
+    /// the third number is always 0.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()
     }
 }
 
-/// A waker of a thread that waits for a computation.
+/// A waker that unparks a thread that waits for a computation.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -237,10 +238,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Carries out an operation on each server, within the time limit of a call. Starts all operations
-/// before it waits for the first reply: opens connections if necessary, and sends as much as the
-/// sockets accept. Takes connections in the order of the server list, so that concurrent calls
-/// cannot deadlock.
+/// Carries out an operation on each server, within the time limit of a call. Before it waits for
+/// the first reply, it starts all operations: it opens connections if necessary, and sends as much
+/// as the sockets accept. It acquires connections in the order of the server list, so concurrent
+/// calls cannot deadlock.
 fn call_servers<'s, O: Operation>(
     operations: impl Iterator<Item = (&'s Server, O)>,
     now: Instant,

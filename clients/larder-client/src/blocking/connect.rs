@@ -14,15 +14,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The pause before another attempt to connect to a unix socket whose backlog is full.
+/// The pause between attempts to connect to a unix socket whose backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Connects to the first address of an endpoint that accepts the connection.
+/// Tries the addresses of an endpoint in order, and connects to the first one that accepts.
 ///
 /// # Errors
 /// `Connect`: no address accepted the connection by the deadline. Unless the endpoint is a unix
-/// socket, a thread then resolves the name again, at most once a second. `Interrupted`: a waiter
-/// ended the call.
+/// socket, a new thread then resolves the name again, at most once per second. `Interrupted`: a
+/// waiter ended the call.
 pub(crate) fn connect(
     endpoint: &Arc<Endpoint>,
     deadline: Instant,
@@ -102,7 +102,8 @@ fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, E
     }
 }
 
-/// Resolves the name again in a new thread, because this may take longer than the deadline.
+/// Resolves the name again in a new thread, because a lookup may take longer than the call has
+/// left.
 fn resolve_again(endpoint: &Arc<Endpoint>) {
     if !endpoint.starts_lookup(Instant::now()) {
         return;
@@ -117,7 +118,7 @@ fn resolve_again(endpoint: &Arc<Endpoint>) {
     drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(lookup));
 }
 
-/// Returns the socket addresses of a server, or none for a unix socket.
+/// Resolves the socket addresses of a server. Returns none for a unix socket.
 ///
 /// # Errors
 /// The name cannot be resolved.
@@ -138,13 +139,13 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(2);
 
-    /// Opens connections to a server that never accepts, until its backlog is full.
+    /// Fills the backlog of a server that never accepts connections.
     fn fill(address: &SockAddr) -> Vec<Socket> {
         let connect = || {
             let socket = Socket::new(address.domain(), Type::STREAM, None)?;
             socket.set_nonblocking(true)?;
             match socket.connect(address) {
-                // A TCP connection takes time. A unix connection succeeds or fails at once.
+                // A TCP connection may take time. A unix connection succeeds or fails at once.
                 Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
                     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
                     match poll(&mut polled, 100_u16) {

@@ -10,19 +10,20 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// How long a call may read data that has already arrived, if it starts to read near or after its
-/// deadline. It starts so late for example if it has waited for another server. Without this limit,
-/// a server that sends without pause could delay the end of the call indefinitely.
+/// How long a call may read data that has already arrived if it starts to read near or after its
+/// deadline, for example because it has waited for another server. Without this limit, a server
+/// that sends without pause could keep the call reading forever.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Adds the requests of an operation, and sends as much as the socket accepts without waiting.
+    /// Encodes the requests of an operation, and sends as much as the socket accepts without
+    /// waiting.
     pub(crate) fn start<O: Operation>(&mut self, operation: &mut O) -> Progress {
         operation.encode(&mut self.connection);
         let mut progress = Progress::default();
-        // A failed connection returns its error again in `finish`.
+        // Ignores errors, because a failed connection returns an error again in `finish`.
         drop(self.send_some(&mut progress));
         progress
     }
@@ -30,7 +31,7 @@ impl Link {
     /// Sends the remaining requests of an operation and reads the replies.
     ///
     /// # Errors
-    /// [`FailedCall`].
+    /// The operation failed: see [`FailedCall`].
     pub(crate) fn finish<O: Operation>(
         &mut self,
         operation: &mut O,
@@ -63,8 +64,8 @@ impl Link {
         }
     }
 
-    /// Sends the output, until all of it is sent or a reply arrives. The caller then reads the
-    /// reply: a server stops reading requests if its client does not read replies.
+    /// Sends output until all of it is sent or input arrives. The caller must then read the input,
+    /// because a server stops reading requests if its client does not read replies.
     fn send(&mut self, deadline: Instant, progress: &mut Progress) -> Result<(), CallFailure> {
         while !self.send_some(progress)? {
             if self.stream.wait(deadline)?.contains(PollFlags::POLLIN) {
@@ -74,8 +75,8 @@ impl Link {
         Ok(())
     }
 
-    /// Returns the next reply. Sends output before each read. Does not wait past the deadline, and
-    /// does not read past `end`.
+    /// Returns the next reply. Sends output before each read. Stops waiting at the deadline, and
+    /// stops reading at `end`.
     fn receive(
         &mut self,
         deadline: Instant,

@@ -34,7 +34,7 @@ struct State {
     is_closed: bool,
 }
 
-/// A thread that waits for a slot.
+/// A thread that waits for a slot of the pool.
 #[derive(Debug)]
 struct WaitingThread {
     thread: Thread,
@@ -57,7 +57,7 @@ enum PoolSlot {
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
-    /// The connection; `None` before it is opened, and after it is closed.
+    /// The connection. `None` before it is opened and after it is closed.
     link: Option<Link>,
 }
 
@@ -78,7 +78,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an idle connection, or the right to open one.
+    /// Acquires an idle connection, or the right to open one. Waits until the deadline.
     ///
     /// # Errors
     /// `PoolTimeout`: no connection was free until the deadline. `Interrupted`: a waiter ended the
@@ -111,7 +111,7 @@ impl Pool {
     ) -> Result<PooledConnection<'_>, Error> {
         let _time = self.recorder.wait();
         let end = loop {
-            // Checks the deadline first, because a connection is useless after it.
+            // Checks the deadline first: after it, the call cannot use a connection.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break ErrorKind::PoolTimeout;
@@ -124,7 +124,8 @@ impl Pool {
             }
         };
         self.lock().waiting.retain(|other| !Arc::ptr_eq(other, waiting_thread));
-        // If a slot arrived just before the removal, dropping it passes it to the next thread.
+        // A slot may have arrived just before the removal. Dropping it passes it to the next
+        // thread.
         drop(waiting_thread.take().map(|slot| self.pooled(slot)));
         Err(Error::definite(end))
     }
@@ -150,7 +151,7 @@ impl Pool {
                 }
             };
             drop(state);
-            // Closes the connection outside of the lock, because closing is a system call.
+            // Closes the connection after unlocking, because closing is a system call.
             dropped.into_iter().for_each(|link| link.close(CloseReason::Idle));
             return;
         };
@@ -158,14 +159,15 @@ impl Pool {
             Some(link) => PoolSlot::Link(Box::new(link)),
             None => PoolSlot::Empty,
         };
-        // Delivers under the lock, so a thread that stops waiting at the same time finds the slot.
+        // Delivers while the pool is locked. A thread that stops waiting at the same time then
+        // finds the slot.
         waiting_thread.give(slot);
         drop(state);
         waiting_thread.thread.unpark();
     }
 
-    /// Closes idle connections at once and other connections when they return to the pool, and
-    /// refuses further calls.
+    /// Closes idle connections at once, and other connections when they return to the pool. Later
+    /// calls fail.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -178,8 +180,8 @@ impl Pool {
         waiting.iter().for_each(|waiting_thread| waiting_thread.thread.unpark());
     }
 
-    /// Returns the numbers of connections (open or opening), of idle connections, and of waiting
-    /// threads.
+    /// Returns three numbers: connections that are open or being opened, idle connections, and
+    /// waiting threads.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let state = self.lock();
         (state.open, state.idle.len(), state.waiting.len())
@@ -223,7 +225,7 @@ impl PooledConnection<'_> {
         self.link.is_some()
     }
 
-    /// Closes the connection, but keeps the slot for another one.
+    /// Closes the connection, but keeps the slot to open another one.
     pub(crate) fn close(&mut self, reason: CloseReason) {
         self.link.take().into_iter().for_each(|link| link.close(reason));
     }

@@ -19,7 +19,7 @@ use std::time::Instant;
 /// The connections to a server.
 #[derive(Debug)]
 enum Transport {
-    /// Each call has a connection of its own.
+    /// Each call uses a connection of its own.
     Pool(Pool),
     /// Calls share connections.
     Shared(Shared),
@@ -54,7 +54,7 @@ enum Attempt<'s> {
 /// An attempt over a pooled connection.
 struct PooledAttempt<'s> {
     pooled: PooledConnection<'s>,
-    /// Whether the connection was used before.
+    /// Whether an earlier call has used the connection.
     was_used: bool,
     progress: Progress,
 }
@@ -122,8 +122,8 @@ impl Server {
         self.call_admitted(self.admit(now), operation, now)
     }
 
-    /// Like [`Server::call`], for a call that started at `now`. `admitted` is the breaker's
-    /// decision about the call.
+    /// Like [`Server::call`], for a call that started at `now`. `admitted` is the result of
+    /// admitting the call.
     ///
     /// # Errors
     /// Like [`Server::call`].
@@ -176,8 +176,8 @@ impl Server {
         })
     }
 
-    /// Starts an attempt. After an error, `failed` contains the pooled connection if the attempt
-    /// had taken one.
+    /// Starts an attempt. If it fails after it has acquired a pooled connection, moves that
+    /// connection to `failed`.
     fn start_attempt<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -260,8 +260,8 @@ impl Server {
             if !broken.is_usable {
                 pooled.close(CloseReason::of(broken.error.kind()));
             }
-            // Repeats the call if the server had closed the idle connection. Opening another
-            // connection shows whether the server still works.
+            // Repeats the call if the server had closed the idle connection. The next attempt opens
+            // a new connection, which shows whether the server still works.
             if !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }

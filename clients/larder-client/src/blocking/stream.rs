@@ -19,12 +19,13 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The largest difference between the timeout of a socket and the wanted timeout. The client sets
-/// the timeout again only if the difference is larger. This saves a system call for most requests.
+/// The tolerated difference between the timeout of a socket and the required timeout. The client
+/// sets the timeout again only if the difference is larger, which saves most requests a system
+/// call.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 
-/// The shortest timeout of a socket. The system could round a shorter timeout to zero, which means
-/// no timeout.
+/// The shortest timeout of a socket. The system could round a shorter timeout to zero, and zero
+/// means no timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// Flags for sending without blocking. With `MSG_NOSIGNAL`, a closed connection is an error instead
@@ -34,7 +35,7 @@ const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 #[cfg(target_vendor = "apple")]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT;
 
-/// A connected socket, the time at which it expires, and its entry in the metrics.
+/// A connected socket, the end of its lifetime, and its entry in the metrics.
 pub(crate) type NewConnection = (Stream, Option<Instant>, OpenConnection);
 
 /// A connected socket.
@@ -44,11 +45,11 @@ pub(crate) struct Stream {
     tls: Option<Box<Session>>,
     timeout: ReadTimeout,
     wait: Wait,
-    /// The process that has opened the connection. A forked child must not send on it.
+    /// The process that opened the connection. A forked child must not send on it.
     process: u32,
 }
 
-/// The present read timeout of a socket. `None` before the first blocking read.
+/// The current read timeout of a socket. `None` before the first blocking read.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTimeout(Option<Duration>);
 
@@ -63,8 +64,8 @@ impl Read for NonBlockingStream<'_> {
 
 impl Write for NonBlockingStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A blocking write with a timeout (`SO_SNDTIMEO`) is no alternative, because on a unix
-        // socket the system applies the timeout to each part of a large write.
+        // A blocking write with a timeout (`SO_SNDTIMEO`) is not an alternative: on a unix socket,
+        // the system applies the timeout to each part of a large write separately.
         self.0.send_with_flags(bytes, AT_ONCE.bits())
     }
 
@@ -77,8 +78,8 @@ impl Stream {
     /// Connects to an endpoint and completes the handshake.
     ///
     /// # Errors
-    /// `Connect`: no connection was open by the deadline, or the handshake failed. `Login`: the
-    /// server refused the login. `Interrupted`: a waiter ended the call.
+    /// `Connect`: no connection was established by the deadline, or the handshake failed. `Login`:
+    /// the server refused the login. `Interrupted`: a waiter ended the call.
     pub(crate) fn connect(
         endpoint: &Arc<Endpoint>,
         deadline: Instant,
@@ -97,17 +98,17 @@ impl Stream {
         Ok(Self { socket: Arc::new(socket), tls, timeout, wait: wait.clone(), process })
     }
 
-    /// Returns the socket, for threads that wait for its readiness while others use the stream.
+    /// Returns the socket. A thread can wait for its readiness while other threads use the stream.
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
 
-    /// Returns whether bytes on the socket are plaintext.
+    /// Returns whether the connection is unencrypted.
     pub(crate) fn is_plain(&self) -> bool {
         self.tls.is_none()
     }
 
-    /// Returns whether the socket has no input and the server has not closed the connection.
+    /// Returns whether the connection is open and has no unread input.
     ///
     /// # Errors
     /// The connection failed.
@@ -123,8 +124,8 @@ impl Stream {
         }
     }
 
-    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock` the
-    /// next call must start with the same bytes.
+    /// Sends as many bytes as the socket accepts, and returns their number. After `WouldBlock`, the
+    /// next call must pass the same bytes again.
     ///
     /// # Errors
     /// `WouldBlock`. Other errors: the connection failed.
@@ -136,7 +137,7 @@ impl Stream {
         }
     }
 
-    /// Waits until the socket can be read or written. Returns its readiness, which may be empty.
+    /// Waits until the socket can be read or written. Returns its readiness. It may be empty.
     ///
     /// # Errors
     /// Like [`Wait::for_socket`].
@@ -156,12 +157,12 @@ impl Stream {
         }
     }
 
-    /// Reads available data, or waits for data if `may_wait` and time is left. Returns `Some(0)` at
-    /// the end of the connection, and `None` if it read no data. The caller tries again after
-    /// `None`.
+    /// Reads data. If none is available and `may_wait` is true, waits for up to `left`. Returns
+    /// `Some(0)` if the server has closed the connection, and `None` if it read no data. After
+    /// `None`, the caller tries again.
     ///
     /// # Errors
-    /// The connection failed, no time is left, or a waiter interrupted the call.
+    /// The connection failed, the time is over, or a waiter interrupted the call.
     pub(crate) fn read(
         &mut self,
         into: &mut [u8],
@@ -201,10 +202,11 @@ impl Transfer for Stream {
 }
 
 impl ReadTimeout {
-    /// Waits for data and reads it.
+    /// Waits up to `left` for data and reads it.
     ///
     /// # Errors
-    /// `TimedOut`, up to [`TIMEOUT_SLACK`] early or late. Other errors: the connection failed.
+    /// `TimedOut`: no data arrived. The timeout may be up to [`TIMEOUT_SLACK`] early or late. Other
+    /// errors: the connection failed.
     pub(crate) fn receive(
         &mut self,
         socket: &Socket,
@@ -218,8 +220,8 @@ impl ReadTimeout {
         })
     }
 
-    /// Sets the socket's timeout, unless the present timeout is close enough. Most consecutive
-    /// calls have nearly the same time left, so this saves a system call for most calls.
+    /// Sets the socket's timeout, unless the current timeout is close enough. Consecutive calls
+    /// usually have nearly the same time left, so most calls need no system call.
     fn set(&mut self, socket: &Socket, left: Duration) -> io::Result<()> {
         if self.0.is_some_and(|timeout| timeout.abs_diff(left) <= TIMEOUT_SLACK) {
             return Ok(());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The method of waiting: a [`Waiter`], or `None` for blocking the thread.
+/// The method of waiting: a [`Waiter`]. `None` blocks the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait(pub(crate) Option<Arc<dyn Waiter>>);
 
@@ -19,8 +19,7 @@ impl Wait {
         self.0.is_none()
     }
 
-    /// Waits until a socket is ready. Returns the readiness, which is empty if the wait ended
-    /// early.
+    /// Waits until a socket is ready. Returns its readiness. It is empty if the wait ended early.
     ///
     /// # Errors
     /// `Timeout`: the deadline has passed. `Interrupted`: a waiter ended the call. Other errors: an
@@ -34,8 +33,9 @@ impl Wait {
         self.for_socket_unless(|| false, socket, readiness, deadline)
     }
 
-    /// Like [`Wait::for_socket`], but also ends when `is_over` returns true. This is checked before
-    /// each poll of the socket, because a nested call of the waiter may have received the reply.
+    /// Like [`Wait::for_socket`], but also ends when `is_over` returns true. Checks `is_over`
+    /// before each poll of the socket, because a nested call of the waiter may have received the
+    /// reply.
     ///
     /// # Errors
     /// Like [`Wait::for_socket`].
@@ -57,7 +57,8 @@ impl Wait {
             if is_over() {
                 return true;
             }
-            // Rounds up: rounding down would poll in a busy loop during the last millisecond.
+            // Rounds up: rounding down would busy-loop with a timeout of 0 during the last
+            // millisecond.
             let millis = time.as_micros().div_ceil(1000);
             let time = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut polled = [PollFd::new(fd, wanted)];
@@ -91,11 +92,11 @@ impl Wait {
         ready
     }
 
-    /// Waits until this thread is unparked, or until `time` is over. May return earlier. If there
-    /// is a [`Waiter`], also returns when `is_over` returns true.
+    /// Waits up to `time` for this thread to be unparked. May return earlier. With a [`Waiter`],
+    /// also returns when `is_over` returns true.
     ///
     /// # Errors
-    /// `Interrupted`.
+    /// `Interrupted`: the waiter ended the call.
     pub(crate) fn park(
         &self,
         time: Duration,

@@ -207,8 +207,8 @@ pub(crate) enum StoreCondition {
     Add,
     /// The value on the server is unreadable and has no CAS: replace it unconditionally.
     Replace,
-    /// Another caller has the lease, or this caller has released it: request the lease again. The
-    /// client does not store a value that was computed without a lease.
+    /// Another caller has the lease, or the previous holder of the permit released it: request the
+    /// lease again. The client does not store a value that was computed without a lease.
     Retry,
     /// The server failed, or the [flight](super::flight) has ended: do not store the value.
     Never,

@@ -1,4 +1,4 @@
-//! An attempt to connect, for which several callers wait.
+//! An attempt to connect. Several callers may wait for its outcome.
 
 use crate::blocking::wait::Wait;
 use crate::error::{Error, ErrorKind};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread, ThreadId};
 use std::time::Instant;
 
-/// An attempt of one thread to connect. Other callers wait for its outcome.
+/// One thread's attempt to connect. Other callers wait for its outcome.
 #[derive(Debug)]
 pub(super) struct ConnectAttempt {
     pub(super) opener: ThreadId,
@@ -29,8 +29,8 @@ impl ConnectAttempt {
         waiting.drain(..).for_each(|thread| thread.unpark());
     }
 
-    /// Waits for the outcome. Returns when a connection is open, or when the caller has to check
-    /// the slot again.
+    /// Waits for the outcome. After `Ok`, the caller checks the slot again: it has an open
+    /// connection, or the caller has to open one.
     ///
     /// # Errors
     /// The attempt failed, the deadline of this call has passed, or this call was interrupted.
@@ -43,7 +43,8 @@ impl ConnectAttempt {
         }
         loop {
             match self.outcome.get() {
-                // An interruption or a timeout affects only the opener, so other callers try again.
+                // An interruption or a timeout concerns only the opener, so the other callers try
+                // again.
                 Some(Err(error)) if matches!(error.kind(), ErrorKind::Interrupted) => return Ok(()),
                 Some(Err(_)) if self.deadline <= Instant::now() => return Ok(()),
                 Some(Err(error)) => return Err(error.clone().echo()),

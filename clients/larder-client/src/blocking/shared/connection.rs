@@ -19,25 +19,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// If at least this many calls to a quick server are under way, a new request is not sent at once.
-/// It waits until the next reply arrives, and one write then sends it together with other requests.
+/// If at least this many calls to a quick server are under way, a new request stays in the queue
+/// until the next reply arrives. One write then sends it together with other requests.
 const HELD_CALLS_MIN: usize = 2;
 
-/// The length in bytes of a reader's buffer. The reader fills it without the lock, so other threads
-/// can send.
+/// The length of a reader's buffer, in bytes. The reader fills it without the lock, so other
+/// threads can send at the same time.
 const READ_LEN: usize = 16 << 10;
 
 /// A connection that threads share.
 #[derive(Debug)]
 pub(super) struct SharedConnection {
     socket: Arc<Socket>,
-    /// Whether a thread may block in a read of the socket.
+    /// Whether the reader may block in a read of the socket. False with TLS or a waiter.
     may_block: bool,
     state: Mutex<State>,
     is_open: AtomicBool,
     /// Whether a reply has arrived on the connection.
     pub(super) has_answered: AtomicBool,
-    /// The time after which no further calls use the connection. `None` if there is no limit.
+    /// When the connection's lifetime ends. After that, no call uses it. `None` if the lifetime is
+    /// unlimited.
     expires: Option<Instant>,
     wait: Wait,
 }
@@ -91,7 +92,7 @@ impl SharedConnection {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// Records the reason for closing the connection. Does nothing if the connection has already
+    /// Sets the reason for closing the connection. Does nothing if the connection has already
     /// ended.
     pub(super) fn closes(&self, reason: CloseReason) {
         let mut state = self.lock();
@@ -115,8 +116,8 @@ impl SharedConnection {
             }
             if state.exchange.is_idle() && state.queue.is_empty() {
                 if !state.stream.is_quiet().unwrap_or(false) {
-                    // The server has closed the connection, or sent unsolicited bytes, which could
-                    // look like the reply.
+                    // The server has closed the connection or sent unsolicited bytes. Such bytes
+                    // could look like the reply.
                     self.end(&mut state, &ErrorKind::Closed, &mut wake_list);
                     return Err(LostCall::new(ErrorKind::Closed, false));
                 }
@@ -124,8 +125,8 @@ impl SharedConnection {
             }
             let call = Arc::clone(&ticket);
             let number = state.queue.push(call, |requests| operation.encode(requests));
-            // The reader gets its reply soon and then sends the queue, so one write carries this
-            // request and later ones.
+            // The reader soon gets its own reply and then sends the queue, so one write carries
+            // this request and later ones.
             let waits_for_reply = state.reader.is_none()
                 && state.exchange.len() >= HELD_CALLS_MIN
                 && state.min_latency.is_quick();
@@ -179,12 +180,12 @@ impl SharedConnection {
             Ok(answered) => return output(operation, Ok(answered)),
             Err(lost) => lost.broken(operation.reads()),
         };
-        // An open connection stays usable, because it drops the late reply.
+        // An open connection stays usable: it drops the late reply.
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
-    /// Returns whether the caller need not wait for another thread. There are two cases: a reply or
-    /// the read permit is in the caller's ticket, or this call is nested in a call of the same
+    /// Returns whether the caller can continue without another thread. This is so in two cases: its
+    /// ticket contains a reply or the read permit, or the call is nested in a call of the same
     /// thread that has the read permit.
     fn need_not_wait(&self, ticket: &Ticket) -> bool {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
@@ -213,11 +214,11 @@ impl SharedConnection {
         reader
     }
 
-    /// Reads once: sends the output, waits for input, and delivers the replies.
+    /// Sends the output, waits for input, reads once, and delivers the replies.
     ///
     /// # Errors
     /// The wait was interrupted, or the system reported an error during the wait. A failure of the
-    /// connection is no error here: each call gets it in its ticket.
+    /// connection is not an error here: each call receives it in its ticket.
     fn read(
         &self,
         reader: &mut ReadPermit,
@@ -229,8 +230,8 @@ impl SharedConnection {
         let readiness = {
             let mut state = self.lock();
             self.send(&mut state, &mut wake_list);
-            // Reads before it waits, because input that TLS has already decrypted does not make the
-            // socket ready.
+            // Reads before it waits, because plaintext that TLS has already decrypted does not make
+            // the socket ready.
             has_read = !self.may_block && self.read_available(&mut state, &mut wake_list);
             if state.exchange.output().is_empty() { Readiness::Read } else { Readiness::Both }
         };
@@ -286,7 +287,7 @@ impl SharedConnection {
         let mut wake_list = WakeList::default();
         {
             let mut state = self.lock();
-            // Sends first, so that the server can work while the next reader wakes up.
+            // Sends first: the server can process the requests while the next reader wakes up.
             self.send(&mut state, &mut wake_list);
             let State { queue, exchange, .. } = &*state;
             let next = exchange.tickets().chain(queue.tickets()).find(|ticket| ticket.is_waiting());
@@ -300,11 +301,11 @@ impl SharedConnection {
         wake_list.unpark();
     }
 
-    /// Gives up a call for the reason `kind`, unless its replies have arrived. Passes the read
+    /// Gives up a call with the error `kind`, unless its replies have arrived. Passes the read
     /// permit on.
     ///
     /// # Errors
-    /// There is no reply yet, or the connection has failed.
+    /// The replies have not arrived, or the connection has failed.
     fn give_up(
         &self,
         pending: &PendingCall,
@@ -315,7 +316,7 @@ impl SharedConnection {
         let (given, reader) = {
             let mut state = self.lock();
             if reader.is_some() || state.reader.is_some() {
-                // The reply may have arrived while the caller waited for another server.
+                // The replies may have arrived while the caller waited for another server.
                 let end = Instant::now() + LATE_MAX;
                 while !pending.ticket.has_delivery()
                     && self.read_available(&mut state, &mut wake_list)
@@ -422,7 +423,7 @@ impl SharedConnection {
         }
     }
 
-    /// Ends the connection: refuses further calls, and fails all calls without a reply.
+    /// Ends the connection: makes later calls fail, and fails all calls without a reply.
     pub(super) fn end(&self, state: &mut State, kind: &ErrorKind, wake_list: &mut WakeList) {
         self.is_open.store(false, Ordering::Relaxed);
         state.open.closes(CloseReason::of(kind));

@@ -1,8 +1,8 @@
 //! Connections to one server that threads share. One write carries the requests of several callers.
 //!
 //! Connections have no threads of their own. One waiting caller at a time has the read permit: it
-//! reads, and delivers the replies of all callers. Once it has its own reply, it passes the permit
-//! on:
+//! reads from the connection, and delivers the replies to all callers. Once it has its own reply,
+//! it passes the permit on:
 //!
 //! ```text
 //!   start() ──▶ queue ─▶ sent by any caller, or by the reader before its next read
@@ -48,7 +48,7 @@ pub(crate) struct Call<'s> {
 struct Attempt {
     connection: Arc<SharedConnection>,
     pending: Result<PendingCall, LostCall>,
-    /// Whether replies had arrived on the connection before the attempt.
+    /// Whether a reply had arrived on the connection before the attempt.
     was_used: bool,
 }
 
@@ -58,9 +58,9 @@ impl Shared {
         Self { slots, is_closed: AtomicBool::new(false), wait }
     }
 
-    /// Starts an operation over one of the connections, which `open` opens if necessary. Sends as
-    /// much as the socket accepts without waiting, or leaves the request in the queue, so that it
-    /// is sent together with later requests.
+    /// Starts an operation over one of the connections. `open` opens the connection if necessary.
+    /// Sends as much as the socket accepts without waiting, or leaves the request in the queue,
+    /// where later requests can join it for one write.
     ///
     /// # Errors
     /// The operation failed, or its deadline has passed.
@@ -99,7 +99,8 @@ impl Shared {
                 slot.close(&connection, CloseReason::of(broken.error.kind()));
             }
             // Repeats the call once if a connection that worked before was lost without a reply.
-            // Opening another connection shows whether the server still works.
+            // The second attempt opens a new connection, which shows whether the server still
+            // works.
             if is_repeated || !(was_used && broken.was_stale) {
                 return Err(broken.error);
             }
@@ -108,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Starts an operation over the connection of a slot.
+    /// Starts an operation over the connection of a slot, and opens the connection if necessary.
     fn start_at<O: Operation>(
         &self,
         slot: &Slot,
@@ -121,7 +122,7 @@ impl Shared {
             let was_used = connection.has_answered.load(Ordering::Relaxed);
             match connection.start(operation) {
                 // Another call has closed the connection since this call selected it, for example
-                // because no caller needed it any more. This call selects again.
+                // because no caller waited for its replies. This call selects again.
                 Err(lost) if lost.is_echo && Instant::now() < deadline => (),
                 pending => return Ok(Attempt { connection, pending, was_used }),
             }
@@ -139,21 +140,21 @@ impl Shared {
         }
         let connection = slot.connection(deadline, open, &self.wait)?;
         if self.is_closed.load(Ordering::Relaxed) {
-            // The client was closed while the connection was being opened. The connection ends when
-            // the last caller drops it.
+            // The client was closed while the connection was being opened. This call may still use
+            // the connection. It is closed when the last caller drops it.
             slot.close(&connection, CloseReason::ClientClosed);
         }
         Ok(connection)
     }
 
     /// Returns the slot with the fewest calls. A slot without calls and without a connection counts
-    /// as a slot with [`CALLS_BUSY`] calls. Thus a call opens another connection only if no open
+    /// as one with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
     /// connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
             let calls = slot.calls.load(Ordering::Relaxed);
-            // Without calls, the slot may still have an open connection. With calls, it has one or
-            // is opening one, so no check is needed.
+            // A slot with calls has a connection or is opening one, so only a slot without calls
+            // needs the check.
             if calls > 0 || slot.lock().connection.is_some() { calls } else { CALLS_BUSY }
         };
         match &*self.slots {
@@ -162,14 +163,14 @@ impl Shared {
         }
     }
 
-    /// Refuses further calls, and closes each connection once no call uses it.
+    /// Makes later calls fail, and closes each connection once no call uses it.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.slots.iter().for_each(|slot| drop(slot.lock().connection.take()));
     }
 
-    /// Returns the number of open connections, the number of these without calls, and 0. The 0 is
-    /// the number of calls that wait for a connection, which exist only in pools.
+    /// Returns three numbers: open connections, open connections without calls, and 0 for the calls
+    /// that wait for a connection. Only pools have waiting calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().connection.as_ref().is_some_and(|connection| connection.is_open())

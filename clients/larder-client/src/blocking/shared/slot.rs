@@ -15,7 +15,7 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     state: Mutex<SlotState>,
-    /// The number of calls that use the connection or wait until it is open.
+    /// The number of calls that use the connection or wait for it to open.
     pub(super) calls: AtomicUsize,
 }
 
@@ -56,8 +56,8 @@ impl Slot {
                 };
                 if attempt.opener == thread::current().id() {
                     // This thread is already opening the connection, and its waiter makes this
-                    // nested call. Waiting would deadlock, so the nested call opens a connection of
-                    // its own.
+                    // nested call. Waiting for the outer call would deadlock, so the nested call
+                    // opens a connection of its own.
                     drop(state);
                     return open().map(|opened| Arc::new(SharedConnection::new(opened, wait)));
                 }

@@ -15,15 +15,15 @@ pub(super) struct State {
     pub(super) exchange: Exchange<Arc<Ticket>>,
     pub(super) stream: Stream,
     pub(super) open: OpenConnection,
-    /// The read permit, if it is free. `None` if a thread has it, or if it is in the ticket of a
-    /// thread.
+    /// The read permit, if it is free. `None` if a thread has it or its ticket contains it.
     pub(super) reader: Option<ReadPermit>,
-    /// The thread that has the read permit, or that will find it in its ticket. `None` if the
-    /// permit is free.
+    /// The thread that has the read permit or whose ticket contains it. `None` if the permit is
+    /// free.
     pub(super) reading: Option<ThreadId>,
     /// The time of the last reply, or of the first call after an idle period.
     pub(super) answered_at: Instant,
-    /// The time of the first send after an idle period. `None` once a reply has arrived.
+    /// The time of the first send after an idle period, for measuring the response time. `None`
+    /// once a reply has arrived.
     pub(super) sent_at: Option<Instant>,
     pub(super) min_latency: MinLatency,
 }
@@ -41,9 +41,9 @@ impl State {
         }
     }
 
-    /// Takes back the read permit if it is in the ticket of another call of this thread. Otherwise
-    /// returns `None`. If the permit stayed in the ticket, it would be lost when the reply to that
-    /// call is put there.
+    /// Takes the read permit back if the ticket of another call of this thread contains it.
+    /// Otherwise returns `None`. The reply to that call would overwrite a permit that stayed in the
+    /// ticket.
     pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets

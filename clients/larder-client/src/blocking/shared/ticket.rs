@@ -11,17 +11,17 @@ use std::thread::{self, Thread};
 pub(super) struct ReadPermit {
     pub(super) bytes: Box<[u8]>,
     pub(super) timeout: ReadTimeout,
-    /// Whether the same thread already has the permit: its [`Waiter`](crate::Waiter) makes a nested
-    /// call, for example in a signal handler.
+    /// Whether an outer call of the same thread has the permit. This happens if a
+    /// [`Waiter`](crate::Waiter) makes a nested call, for example from a signal handler.
     pub(super) is_nested: bool,
 }
 
-/// The state of a call, which its caller shares with the thread that reads.
+/// The state of a call. Its caller shares it with the thread that reads.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) thread: Thread,
     /// The state of the call. Threads change it only while they hold the lock of the connection's
-    /// state. Only the caller takes its delivery without that lock.
+    /// state. There is one exception: the caller takes its delivery without that lock.
     state: Mutex<TicketState>,
 }
 
@@ -31,7 +31,7 @@ pub(super) enum TicketState {
     Awake,
     /// The caller waits.
     Waiting,
-    /// The caller has not yet taken this delivery.
+    /// The delivery waits for the caller to take it.
     Delivered(Delivery),
     /// The caller has given up.
     GivenUp,
@@ -45,7 +45,7 @@ pub(super) enum Delivery {
     ReadPermit(ReadPermit),
 }
 
-/// The calls whose threads have to be unparked, after the connection's state is unlocked.
+/// The calls whose threads must be unparked once the connection's state is unlocked.
 #[derive(Debug, Default)]
 pub(super) struct WakeList(Vec<Arc<Ticket>>);
 
@@ -70,7 +70,7 @@ impl Ticket {
         }
     }
 
-    /// Takes the read permit back, if the caller has not yet taken it. The caller keeps waiting.
+    /// Takes the read permit back if the caller has not taken it yet. The caller continues to wait.
     pub(super) fn give_back(&self) -> Option<ReadPermit> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Waiting) {
@@ -96,7 +96,8 @@ impl Ticket {
 }
 
 impl WakeList {
-    /// Delivers to a caller. Does nothing if the caller has given up.
+    /// Delivers to a caller, and adds it to the list if it waits. Does nothing if the caller has
+    /// given up.
     pub(super) fn give(&mut self, ticket: Arc<Ticket>, delivery: Delivery) {
         let before = {
             let mut state = ticket.lock();
