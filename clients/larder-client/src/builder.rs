@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-/// A builder of a client of the type `C`.
+/// A builder for a client of type `C`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder<C> {
@@ -40,23 +40,24 @@ pub struct Builder<C> {
     client: PhantomData<fn() -> C>,
 }
 
-/// The shortest timeout and discovery interval. The builder raises shorter times to this limit.
+/// The shortest timeout and the shortest discovery interval. The builder raises shorter times to
+/// this limit.
 const TIME_MIN: Duration = Duration::from_millis(1);
-/// The longest timeout, lifetime and discovery interval: practically unlimited, and safe to add to
-/// an `Instant`.
+/// The limit for timeouts, lifetimes and discovery intervals. It is practically unlimited, and can
+/// be added to an `Instant` without overflow.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The default time between two refreshes of the server list.
+/// The default interval between refreshes of the server list.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The largest default number of shared connections per server. Machines with fewer cores have one
-/// per core.
+/// The default number of shared connections per server. On machines with fewer cores, the default
+/// is one per core.
 const SHARED_MAX: usize = 4;
 
-/// How calls use connections, with the largest number of connections per server.
+/// How calls use connections. The number is the largest number of connections per server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
-    /// Each call has a connection to itself.
+    /// Each call uses a connection of its own.
     Pool(usize),
     /// Calls share connections.
     Shared(usize),
@@ -77,8 +78,7 @@ pub(crate) struct Settings {
     pub(crate) idle_time_max: Duration,
     pub(crate) lifetime_max: Option<Duration>,
     pub(crate) degrades: bool,
-    /// The signal that requests a refresh of the list of servers after a fault. `None` if the list
-    /// is not discovered.
+    /// Requests a refresh of the server list after a fault. `None` without discovery.
     pub(crate) refresh: Option<Arc<RefreshSignal>>,
     /// The waiter of [`blocking::Client`](crate::blocking::Client). Without a waiter, threads
     /// block.
@@ -86,18 +86,19 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Returns the time at which a connection opened at `now` expires, or `None` without a
-    /// [`lifetime`](Builder::lifetime). The time is random within the last fifth of the lifetime,
-    /// so that connections opened together do not expire together.
+    /// Returns when the lifetime of a connection opened at `now` ends, or `None` without a
+    /// [`lifetime`](Builder::lifetime). The end is random within the last fifth of the lifetime, so
+    /// connections that were opened together do not expire together.
     pub(crate) fn expiry(&self, now: Instant) -> Option<Instant> {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
     }
 
-    /// Returns the deadline for opening a connection, for a call with this deadline.
+    /// Returns the deadline for opening a connection in a call with this `deadline`: the earlier of
+    /// `deadline` and the end of the connect timeout.
     ///
     /// # Errors
-    /// `Timeout` if the call has no time left. The breaker ignores this error.
+    /// `Timeout`: the call has no time left. The breaker ignores this error.
     pub(crate) fn connect_deadline(
         &self,
         now: Instant,
@@ -153,7 +154,7 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Makes each call take a connection of its own from a pool. `max` is the largest number of
+    /// Makes each call use a connection of its own from a pool. `max` is the largest number of
     /// connections per server, at least 1. If all connections are in use, a call waits. [Default:
     /// calls share connections]
     pub fn connections(mut self, max: usize) -> Self {
@@ -161,28 +162,28 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Lets all calls share this many connections per server, 1 to 1,024. One write can carry the
-    /// requests of several callers. Replies arrive in the order of the requests, so a slow reply
-    /// delays later replies. Each connection carries up to 1,024 calls; further calls wait. The
-    /// client opens another connection when the open ones are busy. If some replies are slow, for
-    /// example reads from flash, use a pool of [`connections`](Self::connections). [Default: the
-    /// number of cores, at most 4]
+    /// Makes all calls share up to this many connections per server, from 1 to 1,024. One write can
+    /// carry the requests of several callers. Replies arrive in the order of the requests, so a
+    /// slow reply delays later replies. Each connection carries up to 1,024 calls, and further
+    /// calls wait. The client opens another connection when the open ones are busy. If some replies
+    /// are slow, for example reads from flash, use a pool of [`connections`](Self::connections).
+    /// [Default: the number of cores, at most 4]
     pub fn shared(mut self, connections: usize) -> Self {
         self.settings.transport = Transport::Shared(connections.clamp(1, 1024));
         self
     }
 
-    /// Sets the idle time after which the pool closes a connection. The pool checks its oldest idle
-    /// connection when another one becomes idle. Shared connections ignore this setting. [Default:
-    /// 60 s]
+    /// Sets the idle time after which the pool closes a connection. The pool checks the connection
+    /// that has been idle longest whenever another connection becomes idle. Shared connections
+    /// ignore this setting. [Default: 60 s]
     pub fn idle_time(mut self, max: Duration) -> Self {
         self.settings.idle_time_max = max;
         self
     }
 
     /// Sets the age at which the client closes a connection instead of using it for another call.
-    /// For each connection the limit is lower by a random amount, up to a fifth. [Default: no
-    /// limit]
+    /// The client lowers the limit of each connection by a random amount of up to a fifth.
+    /// [Default: no limit]
     pub fn lifetime(mut self, max: Duration) -> Self {
         self.settings.lifetime_max = Some(max.min(TIME_MAX));
         self
@@ -194,17 +195,18 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the treatment of keys whose server is unavailable after several faults in a row.
-    /// [Default: `Failover::Fail`]
+    /// Sets the handling of keys whose server is unreachable, or unavailable after several faults
+    /// in a row. [Default: `Failover::Fail`]
     pub fn failover(mut self, failover: Failover) -> Self {
         self.failover = failover;
         self
     }
 
     /// Refreshes the list of servers with `discovery`, which resolves or queries the configured
-    /// addresses. Building the client waits for the first list. Each later list replaces the
-    /// previous one: servers in both lists keep their connections, and calls under way continue. If
-    /// a refresh fails, the present list stays. [Default: the configured list]
+    /// addresses. Building the client blocks until it has the first list. Each later list replaces
+    /// the previous one. Servers in both lists keep their connections, and calls under way
+    /// continue. If a refresh fails, the client keeps the current list. [Default: the configured
+    /// list]
     ///
     /// ```no_run
     /// use larder_client::{Discovery, blocking::Client};
@@ -217,14 +219,15 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the time between two refreshes by [`discovery`](Self::discovery), ± 10 %. After a
-    /// server fault the client refreshes at once, at most once a second. [Default: 60 s]
+    /// Sets the interval between refreshes by [`discovery`](Self::discovery). The client varies it
+    /// randomly by ± 10 %. After a server fault, the client refreshes at once, but at most once per
+    /// second. [Default: 60 s]
     pub fn discovery_interval(mut self, every: Duration) -> Self {
         self.discovery_interval = every.clamp(TIME_MIN, TIME_MAX);
         self
     }
 
-    /// Sets whether lookups return no item instead of an error if a server is [at
+    /// Sets whether a lookup returns no item instead of an error if the server is [at
     /// fault](Error::is_fault). Does not affect `get_or_compute`, which never reports such errors.
     /// [Default: no]
     pub fn degrade(mut self, degrades: bool) -> Self {
@@ -239,14 +242,14 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Logs in on each connection with memcached's text protocol (its option `-Y`), within the time
-    /// limit for opening the connection. User names must not contain spaces; memcached accepts no
-    /// spaces in passwords either. [Default: no login]
+    /// Logs in on each new connection, with the login of memcached's text protocol (memcached's
+    /// option `-Y`). The time limit for opening the connection includes the login. A user name must
+    /// not contain spaces, and memcached accepts no spaces in passwords either. [Default: no login]
     ///
     /// The password is sent in clear text, so use TLS or a unix socket on untrusted networks.
     /// Errors and `Debug` do not show it. A refused login fails with [`ErrorKind::Login`]. A server
-    /// without logins stores the request as an item `login` that has already expired, and the
-    /// client then works as if no login were set.
+    /// without logins treats the request as a store of the key `login` that expires at once, and
+    /// the client then works as if no login were set.
     ///
     /// ```no_run
     /// use larder_client::blocking::Client;
@@ -259,7 +262,7 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Checks the login, reads the TLS files, and returns a function that builds the handshake
+    /// Checks the login and reads the TLS files. Returns a function that builds the handshake
     /// settings for an address.
     fn handshake_configs(
         &self,
@@ -279,7 +282,7 @@ impl<C> Builder<C> {
     }
 
     /// Builds the servers, and starts discovery if configured. `resolve` returns a server's socket
-    /// addresses. It returns no addresses if the first call to the server resolves them.
+    /// addresses. If it returns none, the first call to the server resolves the name.
     ///
     /// # Errors
     /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a
@@ -322,8 +325,8 @@ impl<C> Builder<C> {
         Ok(ListFinder { discovery, seeds, timeout: self.settings.connect_timeout })
     }
 
-    /// Builds the servers of a list. Keeps each server of the old list with the same address, and
-    /// its connections.
+    /// Builds the servers of a list. A server whose address is also in the old list is kept,
+    /// together with its connections.
     fn make<S: ServerHandle>(
         &self,
         listed: &[ListedServer],
@@ -381,7 +384,8 @@ fn parse(name: &str) -> Result<Address, Error> {
     name.parse().map_err(|error| connect(io::Error::new(io::ErrorKind::InvalidInput, error)))
 }
 
-/// Returns the ring node of a server, with its first IPv4 address if the host is a name.
+/// Returns the ring node of a server. If the host is a name, the node includes its first IPv4
+/// address.
 fn node(address: &Address, resolved: &[SocketAddr]) -> Node {
     match address {
         Address::Unix(path) => Node::unix(path.to_string_lossy()),

@@ -1,12 +1,12 @@
-//! The calls of both clients. `calls!([] [])` generates the calls of the blocking client, and
-//! `calls!([async] [.await])` the calls of the asynchronous client.
+//! The calls of both clients. `calls!([] [])` generates those of the blocking client, and
+//! `calls!([async] [.await])` those of the asynchronous client.
 //!
 //! Each client implements three methods itself: `group` (its servers), `many` (lookups of several
 //! keys) and `each` (an operation on every server).
 
 macro_rules! calls {
     ([$($async:tt)?] [$($await:tt)*]) => {
-        /// Returns the value of an item, or `None`.
+        /// Returns the value of an item, or `None` if the item does not exist.
         ///
         /// # Errors
         /// See [`Client`].
@@ -32,7 +32,7 @@ macro_rules! calls {
             self.call(key, Get { key, cas: true, touch: None })$($await)*
         }
 
-        /// Returns an item with its flags and CAS, and sets its expiry.
+        /// Sets the expiry of an item, and returns the item with its flags and CAS.
         ///
         /// # Errors
         /// See [`Client`].
@@ -72,7 +72,7 @@ macro_rules! calls {
             self.store(StoreMode::Set, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// Stores an item with flags: a number that the server keeps with the value.
+        /// Stores an item with flags. Flags are a number that the server stores with the value.
         ///
         /// # Errors
         /// See [`Client`].
@@ -131,7 +131,7 @@ macro_rules! calls {
             self.store(StoreMode::Prepend, key.as_ref(), NewItem::of(more.as_ref()), None)$($await)*
         }
 
-        /// Stores an item only if the present item has this CAS. Otherwise returns
+        /// Stores an item only if the current item has this CAS. Otherwise returns
         /// [`StoreOutcome::Exists`] or [`StoreOutcome::NotFound`].
         ///
         /// # Errors
@@ -154,10 +154,10 @@ macro_rules! calls {
             self.store(request.mode, request.key, request.item(), request.cas)$($await)*
         }
 
-        /// Changes a value with optimistic locking: calls `change` with the present value, stores
-        /// the result by CAS, and starts over if another client changed the item concurrently. If
-        /// `change` returns `None`, the item stays as it is. Returns the stored value, or `None` if
-        /// `change` returned `None`. If the server does not support CAS, the last writer wins.
+        /// Changes a value with optimistic locking. Calls `change` with the current value, stores
+        /// the result by CAS, and starts over if another client has changed the item concurrently.
+        /// Returns the stored value. If `change` returns `None`, leaves the item unchanged and
+        /// returns `None`. If the server does not support CAS, the last writer wins.
         ///
         /// # Errors
         /// See [`Client`]. Each lookup and each store has its own deadline.
@@ -191,7 +191,7 @@ macro_rules! calls {
             }
         }
 
-        /// Removes an item. Returns whether it existed.
+        /// Removes an item. Returns whether the item existed.
         ///
         /// # Errors
         /// See [`Client`].
@@ -200,8 +200,8 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: None, stale: None })$($await)*
         }
 
-        /// Removes an item if it has this CAS. Returns false if it has another CAS or does not
-        /// exist. Needs a server with meta commands.
+        /// Removes an item if it has this CAS. Returns false if the item has another CAS or does
+        /// not exist. Needs a server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -210,8 +210,8 @@ macro_rules! calls {
             self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*
         }
 
-        /// Marks an item as stale and sets its expiry. Returns whether it existed. Needs a server
-        /// with meta commands.
+        /// Marks an item as stale and sets its expiry. Returns whether the item existed. Needs a
+        /// server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -247,8 +247,8 @@ macro_rules! calls {
             self.call(key, Count { key, down: true, delta, create: None })$($await)*
         }
 
-        /// Adds `delta` to a number, or creates the number as `initial` if the item does not exist.
-        /// Needs a server with meta commands.
+        /// Adds `delta` to a number. If the item does not exist, creates it with the number
+        /// `initial`. Needs a server with meta commands.
         ///
         /// # Errors
         /// See [`Client`].
@@ -272,7 +272,7 @@ macro_rules! calls {
             self.each(|| Flush(Exptime::NEVER))$($await)*.map(drop)
         }
 
-        /// Removes all items from every server after a delay, including items stored during the
+        /// Removes all items from every server after a delay. This includes items stored during the
         /// delay.
         ///
         /// # Errors
@@ -290,7 +290,7 @@ macro_rules! calls {
             self.each(|| Version)$($await)*
         }
 
-        /// Returns a page of statistics of each server as names and values, with the server's
+        /// Returns a page of statistics from each server, as names and values, with the server's
         /// address. An empty topic selects the general page.
         ///
         /// # Errors

@@ -1,8 +1,8 @@
 //! Computation of missing values, for both clients. A macro generates the code, as in `calls.rs`:
-//! `computing!([] [] [F: …])`, where `F` is the type of the computation.
+//! `computing!([] [] [F: …])`. `F` is the type of the computation.
 //!
 //! Each client implements two methods itself: `pause`, which sleeps, and `wait_for_flight`, which
-//! waits for a computation of this process.
+//! waits for a computation of another caller of the client.
 
 use crate::core::flight::{ComputePermit, Flights};
 use crate::item::Item;
@@ -10,11 +10,11 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The computations of a client that are under way.
+/// The running computations of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Computing {
     pub(crate) flights: Arc<Flights>,
-    /// The time for which a call waits for a computation of another process.
+    /// How long a call waits for a computation of another process.
     pub(crate) time_max: Duration,
 }
 
@@ -29,8 +29,8 @@ impl Computing {
 pub(crate) enum ComputeStep<T> {
     /// Return this value.
     Value(T),
-    /// Compute the value. The second field is the old value, if there is one. Other callers get the
-    /// old value until the new value is stored.
+    /// Compute the value. The second field is the old value, if there is one that can be decoded.
+    /// Other callers get the old value until the new value is stored.
     Compute(ComputePermit, Option<T>),
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn as_value(item: &Item) -> Option<Bytes> {
     Some(item.value.clone())
 }
 
-/// Returns an item with this value and flags of 0.
+/// Returns an item with this value and flags 0.
 pub(crate) fn as_item(value: &Bytes) -> Result<Item, crate::Error> {
     Ok(Item { value: value.clone(), flags: 0, cas: None })
 }
@@ -48,26 +48,26 @@ macro_rules! computing {
     ([$($async:tt)?] [$($await:tt)*] [$($compute:tt)*]) => {
         /// Returns the value of an item. If there is none, calls `compute` and stores the result.
         ///
-        /// If many callers in one process or several miss the same value, one caller computes it
-        /// and the others wait. If there is an old value, because it is [stale](Lease::stale),
-        /// expires [soon](Lease::early) or was [invalidated](Self::invalidate), the others get the
-        /// old value at once. If the computation fails or its caller gives up, a waiting caller
-        /// continues with its own `compute`. If the computation fails while there is an old value,
-        /// this caller gets the error, and the others get the old value until it expires. If the
-        /// key was invalidated, removed or stored during a computation with a lease, the value is
+        /// If many callers miss the same value, in one process or several, one caller computes it
+        /// and the others wait. There may be an old value: one that is [stale](Lease::stale),
+        /// expires [soon](Lease::early) or was [invalidated](Self::invalidate). The others then get
+        /// the old value at once. If the computation fails or its caller gives up, a waiting caller
+        /// calls its own `compute`. If the computation fails while there is an old value, its
+        /// caller gets the error, and the others get the old value until it expires. If the key is
+        /// invalidated, removed or stored during a computation with a lease, the computed value is
         /// returned, but not stored.
         ///
-        /// The computation has no deadline. Callers in the same process wait for it without limit.
-        /// Callers in other processes wait up to the timeout of a call. Then they compute the value
-        /// themselves and do not store it. `compute` must not call this function for the same key,
-        /// because that call would deadlock.
+        /// The computation has no deadline. Callers of the same client wait for it without limit.
+        /// Callers of other clients wait up to the timeout of a call, and then compute the value
+        /// themselves without storing it. `compute` must not call this function for the same key:
+        /// that call would deadlock.
         ///
         /// If the cache fails, the value is computed once for all concurrent callers of this
-        /// process, and not stored.
+        /// client, and is not stored.
         ///
-        /// While a caller computes a value for the first time, other calls, such as `get`, find an
-        /// empty item. Servers without meta commands have no leases. With such a server, each
-        /// process computes the value, and the first process stores it.
+        /// During the first computation of a value, other calls, such as `get`, find an empty item.
+        /// Servers without meta commands have no leases. With such a server, each client computes
+        /// the value, and only the first result is stored.
         ///
         /// # Errors
         /// `compute` failed, the key is invalid, the client is closed, or the call was interrupted:
@@ -88,8 +88,8 @@ macro_rules! computing {
             }
         }
 
-        /// Returns the value, or the permit to compute it. Waits while another caller computes it
-        /// and there is no old value.
+        /// Returns the value, or the permit to compute it. If another caller computes the value and
+        /// there is no old value, waits for the result.
         pub(crate) $($async)? fn obtain<T>(
             &self,
             key: Key<'_>,
@@ -121,9 +121,9 @@ macro_rules! computing {
         }
 
         /// If another caller has the lease (the permit's condition is `Retry`), polls the server
-        /// until it has a value or this caller gets the lease, at most for the timeout of a call.
-        /// Returns the value if there is one. Otherwise returns the permit, with an old value if
-        /// this caller got the lease.
+        /// until it has a value or grants the lease to this caller. Stops after the timeout of a
+        /// call. Returns the value if there is one. Otherwise returns the permit. If this caller
+        /// got the lease, the result includes the old value, if there is one.
         $($async)? fn wait_for_lease<T>(
             &self,
             permit: ComputePermit,
@@ -157,9 +157,9 @@ macro_rules! computing {
             Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Looks up a key, and requests a lease. If `read` rejects the value, removes the value, so
-        /// that a caller computes a new one. Does not remove it if this caller got the lease, or if
-        /// the value has no CAS.
+        /// Looks up a key and requests a lease. If `read` rejects the value, removes it: a caller
+        /// then computes a new one. Keeps the value if this caller got the lease, or if the value
+        /// has no CAS.
         $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,
@@ -170,8 +170,8 @@ macro_rules! computing {
             found.iter().for_each(|found| self.group.recorder.looked(found));
             let step = LeaseStep::of(found, read)?;
             if let LeaseStep::Unreadable(cas) = step {
-                // If the removal fails, the caller looks the key up again, up to the timeout of a
-                // call.
+                // Ignores errors: if the removal fails, the caller repeats the lookup until the
+                // timeout of a call.
                 let _ = self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*;
             }
             Ok(step)
@@ -195,9 +195,9 @@ macro_rules! computing {
         }
 
         /// Stores a computed value and gives it to waiting callers. They get the value even if the
-        /// server fails to store it. If there is no value to store, another caller computes one.
-        /// This is the case if the computation or the encoding failed, the call was interrupted, or
-        /// the client is closed.
+        /// server fails to store it. If the computation or the encoding failed, the call was
+        /// interrupted, or the client is closed, one of the waiting callers computes the value
+        /// instead.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,
@@ -248,10 +248,11 @@ macro_rules! computing {
             self.store(mode, key.bytes(), item, compare)$($await)*.map(drop)
         }
 
-        /// Releases the lease of a missing value, so that another caller can compute the value.
+        /// Releases the lease for a missing value by deleting its empty item. Another caller can
+        /// then compute the value.
         $($async)? fn release(&self, permit: &ComputePermit, key: Key<'_>) {
             if let StoreCondition::Lease { cas: Some(cas), has_old: false } = permit.condition() {
-                // If the removal fails, the lease expires after its lifetime.
+                // Ignores errors: if the removal fails, the lease expires after its lifetime.
                 let _ = self.call(key, Delete { key, compare: Some(cas), stale: None })$($await)*;
                 permit.set_condition(StoreCondition::Retry);
             }

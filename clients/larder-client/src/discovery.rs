@@ -21,29 +21,29 @@ use std::time::{Duration, Instant};
 #[non_exhaustive]
 pub enum Discovery {
     /// Every address of a name is a server. Without discovery, a name is one server, and the client
-    /// connects to one of its addresses. The client distributes keys over the sorted addresses, so
-    /// the order of the DNS reply does not matter.
+    /// connects to one of its addresses. The client sorts the addresses before it distributes keys
+    /// over them, so the order of the DNS reply does not matter.
     Dns,
-    /// `config get cluster`, as in memcached services with auto discovery. The client sends it to
-    /// the configured servers and takes the reply with the highest version. It ignores a reply
-    /// whose version is lower than the present version.
+    /// The command `config get cluster` of memcached services with auto discovery. The client sends
+    /// the command to the configured servers and uses the reply with the highest version. It
+    /// ignores replies with a lower version than its current list.
     Cluster,
 }
 
-/// The shortest time between two refreshes, unless the interval is shorter.
+/// The minimum time between two refreshes. A shorter discovery interval replaces it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The length in bytes after which the client stops reading a reply.
+/// The client stops reading a reply after this many bytes.
 const REPLY_LEN_MAX: usize = 1 << 20;
 
 /// A list of servers with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VersionedList {
-    /// The version of the list, which grows with each change. Always 0 for `Dns`.
+    /// The version of the list. It grows with each change. Always 0 for `Dns`.
     pub(crate) version: u64,
     pub(crate) servers: Vec<ListedServer>,
 }
 
-/// A finder of the list of servers.
+/// Finds the list of servers.
 #[derive(Debug)]
 pub(crate) struct ListFinder {
     pub(crate) discovery: Discovery,
@@ -56,8 +56,8 @@ impl ListFinder {
     /// Returns the current list.
     ///
     /// # Errors
-    /// `Dns`: a name cannot be resolved. `Cluster`: no server returned a list, and the result is
-    /// the error of the last server.
+    /// `Dns`: a name cannot be resolved. `Cluster`: no server returned a list. The error is that of
+    /// the last server.
     pub(crate) fn find(&self) -> io::Result<VersionedList> {
         match self.discovery {
             Discovery::Dns => self.resolve(),
@@ -164,8 +164,8 @@ fn parse(reply: &[u8]) -> Option<VersionedList> {
 }
 
 /// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds
-/// the servers of a list, and keeps the servers that are also in the present list. If it returns
-/// `None`, the present list stays.
+/// the servers of a list, and keeps servers that are also in the current list. If it returns
+/// `None`, the current list stays.
 ///
 /// # Errors
 /// The thread cannot be spawned.
@@ -179,8 +179,8 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
     let mut known = first;
     let refresh_list = move || {
         loop {
-            // The intervals are random, so that clients that were started together do not query
-            // together.
+            // The intervals vary randomly: clients that started at the same time must not query at
+            // the same time.
             let pause = every.mul_f64(0.9 + 0.2 * rand::random::<f64>());
             if !refresh.wait(PAUSE_MIN.min(pause), pause) {
                 return;

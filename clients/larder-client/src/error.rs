@@ -11,10 +11,11 @@ use thiserror::Error as ThisError;
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
-    /// The server of the call. `None` if the call failed before a server was chosen, or in a codec.
+    /// The server of the call. `None` if the call failed in a codec, or before it had chosen a
+    /// server.
     server: Option<Arc<str>>,
     is_ambiguous: bool,
-    /// Whether the breaker ignores the error, because another call reports the same event or this
+    /// Whether the breaker ignores the error, because another call reports the same failure or this
     /// call had too little time. Metrics count the error in any case.
     pub(crate) is_echo: bool,
 }
@@ -23,30 +24,31 @@ pub struct Error {
 #[derive(Clone, Debug, ThisError)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The key, or the topic of statistics, is not valid for any server.
+    /// No server accepts this key, or this topic of statistics.
     #[error("{0}")]
     Key(InvalidKey),
     /// The value is longer than [`larder_protocol::VALUE_LEN_MAX`].
     #[error("value too long: {0} bytes is more than any server accepts")]
     ValueTooLong(usize),
     /// The server is unreachable or has too many connections, the TLS handshake failed, or the
-    /// reply to the login is missing or unexpected. During the build of a client, this kind also
-    /// means that a setting is invalid or that discovery failed.
+    /// reply to the login is missing or unexpected. While a client is built, this kind also means
+    /// that a setting is invalid or that discovery failed.
     #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
-    /// The server refused the login, or the user name is invalid. No request was sent. Only an
-    /// operator can correct this, so the error is no [fault](Error::is_fault): the client neither
-    /// fails over to another server nor treats the call as a miss. `get_or_compute` still computes
-    /// the value. Later calls try to log in again.
+    /// The server refused the login, or the user name is invalid. The client has not sent the
+    /// request. Only an operator can correct this, so the error is not a [fault](Error::is_fault):
+    /// the client neither fails over to another server nor treats a lookup as a miss.
+    /// `get_or_compute` still computes the value. Later calls try to log in again.
     #[error("login refused: {0}")]
     Login(Box<str>),
-    /// The breaker of the server is open after several faults in a row, so the call failed without
-    /// a request.
+    /// The breaker of the server is open after several faults in a row. The call failed without
+    /// sending a request.
     #[error(
         "server unavailable after several failures; next attempt within {retry_in:?}; last error: {cause}"
     )]
     Unavailable {
-        /// The longest time until the next attempt. Another call may make an attempt earlier.
+        /// The longest time until the breaker admits a call. If another call's probe ends earlier,
+        /// the breaker may admit a call earlier.
         retry_in: Duration,
         /// The last fault of the server, such as an untrusted certificate.
         cause: Arc<Self>,
@@ -54,14 +56,15 @@ pub enum ErrorKind {
     /// All connections were in use until the deadline.
     #[error("all connections of the pool were in use until the deadline: raise `connections`")]
     PoolTimeout,
-    /// The server did not reply by the deadline. It is also possible that the client closed the
-    /// shared connection, because another call had given up and no reply arrived for a second.
+    /// The server did not reply by the deadline. With shared connections, another cause is
+    /// possible: a caller had given up and no reply arrived for a second, so the client closed the
+    /// connection.
     #[error("timeout: no reply from the server by the deadline")]
     Timeout,
     /// The connection failed with an I/O error.
     #[error("connection failed: {0}")]
     Io(Arc<io::Error>),
-    /// The connection ended without an I/O error. In most cases the server closed it.
+    /// The connection ended without an I/O error, usually because the server closed it.
     #[error("connection closed by the server")]
     Closed,
     /// The reply, or an earlier reply on the same connection, does not match its request.
@@ -82,7 +85,7 @@ pub enum ErrorKind {
     /// A [`Waiter`](crate::Waiter) ended the call.
     #[error("call interrupted")]
     Interrupted,
-    /// The client was closed before the call or during it.
+    /// The client was closed before or during the call.
     #[error("client closed")]
     ClientClosed,
 }
@@ -91,8 +94,8 @@ pub enum ErrorKind {
 #[derive(Clone, Debug, ThisError)]
 pub enum ComputeError<E> {
     /// The call was interrupted, the client is closed, the key is invalid, or the value cannot be
-    /// encoded. Other failures of the cache are not reported, because the client then computes the
-    /// value.
+    /// encoded. After other failures of the cache, the client computes the value and reports no
+    /// error.
     #[error(transparent)]
     Cache(Error),
     /// The computation failed with this error.
@@ -107,8 +110,8 @@ impl<E> From<Error> for ComputeError<E> {
 }
 
 impl ErrorKind {
-    /// The names of all kinds with which a call to a server can fail. The other kinds occur before
-    /// a server is chosen, or while a codec converts a value.
+    /// The names of all error kinds of calls to a server. The other kinds occur before a server is
+    /// chosen, or while a codec converts a value.
     pub(crate) const NAMES: [&str; 12] = [
         "connect",
         "login",
@@ -124,7 +127,7 @@ impl ErrorKind {
         "client_closed",
     ];
 
-    /// Returns the name of the kind in [metrics](crate::metrics).
+    /// Returns the name of the kind, as used in [metrics](crate::metrics).
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -157,7 +160,7 @@ impl Error {
         Self { kind, server: None, is_ambiguous, is_echo: false }
     }
 
-    /// Creates the error of a call whose change has not happened and will not happen.
+    /// Creates the error of a call whose change has certainly not happened and will not happen.
     pub(crate) fn definite(kind: ErrorKind) -> Self {
         Self::new(kind, false)
     }
@@ -167,7 +170,7 @@ impl Error {
         Self { is_ambiguous: true, ..self }
     }
 
-    /// Makes the breaker ignore the error, because the error does not show another fault.
+    /// Makes the breaker ignore the error, because the error does not report a new fault.
     #[must_use]
     pub(crate) fn echo(self) -> Self {
         Self { is_echo: true, ..self }
@@ -192,15 +195,16 @@ impl Error {
         self.is_ambiguous
     }
 
-    /// Returns the server of the call, or `None` if the call failed before a server was chosen, or
-    /// in a codec.
+    /// Returns the server of the call. Returns `None` if the call failed in a codec, or before it
+    /// had chosen a server.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Returns whether another server can carry the call out, because this server is at fault and
-    /// has changed nothing. Returns false after a timeout, because the call has no time left.
+    /// Returns whether the client may repeat the call on another server: this server is at fault
+    /// and has certainly changed nothing. Returns false after a timeout, because the call has no
+    /// time left.
     pub(crate) fn may_try_another_server(&self) -> bool {
         self.is_fault() && !self.is_ambiguous && !matches!(self.kind, ErrorKind::Timeout)
     }

@@ -13,8 +13,8 @@ pub struct Item {
     pub value: Bytes,
     /// The client flags: a number that is stored with the value.
     pub flags: u32,
-    /// The CAS unique, which changes with each change of the item. `None` if the call did not
-    /// request it, or the server did not send it.
+    /// The CAS unique. It changes with each change of the item. `None` if the call did not request
+    /// it or the server did not send it.
     pub cas: Option<u64>,
 }
 
@@ -26,8 +26,8 @@ pub type PerServer<T> = Vec<(Arc<str>, T)>;
 pub enum StoreOutcome {
     /// The item is stored.
     Stored,
-    /// The item is not stored, because the condition of the mode does not hold: see each store
-    /// call.
+    /// The item is not stored, because the condition of the store mode does not hold: see each
+    /// store call.
     NotStored,
     /// The item is not stored, because it was changed after its CAS was read.
     Exists,
@@ -57,7 +57,8 @@ pub enum CountOutcome {
 /// A store with all options.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
-    /// When to store the item, and whether the value replaces the present value or is added to it.
+    /// When to store the item, and whether to replace the current value, append to it or prepend to
+    /// it.
     pub mode: StoreMode,
     /// The key of the item.
     pub key: &'a [u8],
@@ -67,8 +68,8 @@ pub struct StoreRequest<'a> {
     pub ttl: Ttl,
     /// The client flags. Append and prepend ignore them.
     pub flags: u32,
-    /// The CAS that the present item must have for the store. If it is set, the mode must be `Set`.
-    /// `None` sets no condition.
+    /// If set, the server stores the item only if the current item has this CAS. The mode must then
+    /// be `Set`.
     pub cas: Option<u64>,
 }
 
@@ -78,7 +79,7 @@ impl<'a> StoreRequest<'a> {
     }
 }
 
-/// The largest exptime, in seconds, that servers interpret as relative. Larger numbers are Unix
+/// The largest exptime that servers interpret as relative, in seconds. Larger numbers are Unix
 /// times.
 const RELATIVE_MAX: u32 = 30 * 24 * 3600;
 
@@ -108,16 +109,16 @@ impl Ttl {
         Self(Time::Secs(secs))
     }
 
-    /// Creates a TTL from a memcached exptime, which the client sends unchanged. A number up to 30
-    /// days is a relative time in seconds, and a higher number is a Unix time. 0 is
-    /// [`FOREVER`](Self::FOREVER), and a negative number expires the item at once.
+    /// Creates a TTL from a memcached exptime. The client sends the number unchanged. A number up
+    /// to 30 days is a relative time in seconds, and a higher number is a Unix time. 0 is
+    /// [`FOREVER`](Self::FOREVER), and a negative number makes the item expire at once.
     #[must_use]
     pub const fn from_exptime(number: i64) -> Self {
         Self(Time::Exptime(number))
     }
 
-    /// Returns a TTL that is longer by `secs`. Does not change a TTL from an exptime of 0 or below.
-    /// Callers do not pass [`FOREVER`](Self::FOREVER): it would become a TTL of `secs`.
+    /// Returns a TTL that is `secs` longer. A TTL from an exptime of 0 or below stays unchanged.
+    /// Callers must not use this on [`FOREVER`](Self::FOREVER): it would become a TTL of `secs`.
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {
             Time::Secs(time) => Time::Secs(time.saturating_add(secs)),
@@ -134,7 +135,8 @@ impl Ttl {
             Time::Secs(secs) => secs,
             Time::Exptime(number) => return Exptime(number),
         };
-        // The client sends times longer than 30 days as Unix times, so only these need the clock.
+        // Only times longer than 30 days need the clock, because the client sends them as Unix
+        // times.
         let is_short = secs <= RELATIVE_MAX;
         let since_epoch = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Exptime::after(secs, if is_short { 0 } else { since_epoch().as_secs() })
@@ -156,7 +158,7 @@ impl From<u32> for Ttl {
     }
 }
 
-/// Returns an item to store, with flags of 0.
+/// Returns an item to store, with flags 0.
 pub(crate) fn new_item(value: &[u8], ttl: impl Into<Ttl>) -> NewItem<'_> {
     NewItem { expiry: ttl.into().exptime(), ..NewItem::of(value) }
 }

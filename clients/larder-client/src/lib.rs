@@ -1,9 +1,9 @@
 //! A client for memcached, Larder and other servers that speak memcached's text protocol.
 //!
 //! [`Client`] is for Tokio (the feature `tokio`, on by default). [`blocking::Client`] blocks the
-//! calling thread. By default the calls of both share a few connections per server, so one write
-//! can carry the requests of many callers. With [`Builder::connections`] each call takes a
-//! connection of its own from a pool, and waits in line if none is free.
+//! calling thread. By default, calls share a few connections per server, so one write can carry the
+//! requests of many callers. With [`Builder::connections`], each call uses a connection of its own
+//! from a pool, and waits in line if none is free.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -39,7 +39,7 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! One caller computes a missing value, while the others wait or get the old value:
+//! One caller computes a missing value. The others wait or get the old value:
 //!
 //! ```no_run
 //! use larder_client::{Lease, blocking::Client};
@@ -55,26 +55,27 @@
 //! [`codec`] converts values of a program's own types. [`metrics`] contains the client's counters
 //! and latencies.
 //!
-//! The module `pipeline` (the feature of the same name) is for programs that move the bytes
-//! themselves, such as an event loop in another language.
+//! The module `pipeline` (the feature of the same name) is for programs that do the I/O themselves,
+//! such as an event loop in another language.
 //!
-//! `Builder::tls` (the feature `tls`) encrypts connections; [`Builder::login`] logs in on each of
-//! them.
+//! `Builder::tls` (the feature `tls`) encrypts connections. [`Builder::login`] logs in on each
+//! connection.
 //!
 //! # Guarantees
 //!
 //! - **No caller gets another caller's value.** The client closes a connection after an unexpected
-//!   reply, and a pooled connection also after an abandoned call. On a shared connection the client
-//!   drops the reply to an abandoned call when it arrives. It checks the key of a hit, or a hash of
-//!   a key that it sent in base64. Replies without a key (numbers, `STORED`, misses) are matched
-//!   only by their order. The client does not reuse a connection with unsolicited input. But if a
-//!   server sends a second reply to one request, and this reply arrives late, the next call can get
-//!   it.
+//!   reply, and a pooled connection also after an abandoned call. On a shared connection, the
+//!   client drops the reply to an abandoned call when it arrives. It checks the key of each hit, or
+//!   a hash of the key if it sent the key in base64. Replies without a key (numbers, `STORED`,
+//!   misses) are matched only by their order. The client does not reuse a connection with
+//!   unsolicited input. One gap remains: if a server sends a second reply to one request, and this
+//!   reply arrives late, the next call can get it.
 //! - **Calls end by their deadline** ([`Builder::timeout`]), including the wait for a connection.
 //!   Two exceptions: `update` and `get_or_compute` make several requests, each with a deadline of
 //!   its own, and `get_or_compute` also waits for the computation.
 //! - **An error says whether the change may have happened** ([`Error::is_ambiguous`]). The client
-//!   repeats a request only if it sent none of it, or if the request changes no value.
+//!   repeats a request only if it has sent no byte of the request, or if the request changes no
+//!   value.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

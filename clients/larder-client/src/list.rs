@@ -2,8 +2,8 @@
 
 /// The servers of a client. Some hashing methods depend on their order.
 ///
-/// A list is built from one address or several: `"cache-1:11211,cache-2:11211"`, `["cache-1",
-/// "cache-2"]`, or with weights `[("cache-1", 1), ("cache-2", 3)]`. An address is `HOST`,
+/// A list is built from one or several addresses: `"cache-1:11211,cache-2:11211"`, `["cache-1",
+/// "cache-2"]`, or with weights, `[("cache-1", 1), ("cache-2", 3)]`. An address is `HOST`,
 /// `HOST:PORT`, `[V6]:PORT`, or the path of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerList(pub(crate) Vec<ListedServer>);

@@ -1,10 +1,11 @@
-//! Signals to the thread that refreshes the list of servers: after a fault, and when the client is
-//! closed or dropped.
+//! Signals to the thread that refreshes the list of servers. They are sent after a server fault,
+//! and when the client is closed or dropped.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The state that the calls of a client share with the thread that refreshes its list of servers.
+/// A signal to the thread that refreshes a client's list of servers. The client's calls share it
+/// with that thread.
 #[derive(Debug, Default)]
 pub(crate) struct RefreshSignal {
     state: Mutex<State>,
@@ -22,7 +23,7 @@ impl RefreshSignal {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests a refresh after a server fault. Does not wait for it.
+    /// Requests a refresh after a server fault. Returns without waiting for the refresh.
     pub(crate) fn request(&self) {
         self.lock().is_requested = true;
         self.changed.notify_all();
@@ -34,8 +35,8 @@ impl RefreshSignal {
         self.changed.notify_all();
     }
 
-    /// Waits for `least`, then until a refresh is requested or `most` is over. Returns false if the
-    /// thread has to stop.
+    /// Waits until a refresh is requested, but at least for `least` and at most for `most`. Returns
+    /// false, possibly earlier, if the thread has to stop.
     pub(crate) fn wait(&self, least: Duration, most: Duration) -> bool {
         let is_running = |state: &mut State| !state.is_stopped;
         let waited = self.changed.wait_timeout_while(self.lock(), least, is_running);

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 /// The TLS settings of a client's connections, for [`Builder::tls`](crate::Builder::tls).
 ///
-/// The client speaks TLS 1.2 and 1.3. A CA of the system or, if set, of the
-/// [`ca_file`](Self::ca_file) must have signed the server's certificate. The certificate must name
-/// the host of the server's address or, if set, the [`server_name`](Self::server_name). The client
-/// checks this before it sends any byte of a request.
+/// The client uses TLS 1.2 or 1.3. It checks two things before it sends any byte of a request. A CA
+/// of the system must have signed the server's certificate, or a CA in the
+/// [`ca_file`](Self::ca_file) if that is set. The certificate must contain the host of the server's
+/// address, or the [`server_name`](Self::server_name) if that is set.
 ///
 /// ```no_run
 /// use larder_client::{Tls, blocking::Client};
@@ -36,7 +36,7 @@ pub struct Tls {
     loaded: Option<Loaded>,
 }
 
-/// The content of the files, without sessions to resume.
+/// The settings with the contents of the files. Clients do not share its cache of TLS sessions.
 #[derive(Clone)]
 struct Loaded(Arc<ClientConfig>);
 
@@ -58,8 +58,8 @@ impl Tls {
         self
     }
 
-    /// Sets the client certificate for servers that request one: a PEM file with the certificate
-    /// followed by its intermediate CAs, and a PEM file with its key.
+    /// Sets the client certificate, for servers that request one. `certificate` is a PEM file with
+    /// the certificate followed by its intermediate CAs. `key` is a PEM file with its private key.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -78,13 +78,13 @@ impl Tls {
     }
 
     /// Reads the files now, and checks the server name. Clients with the returned settings do not
-    /// read the files again. Without this call, each client reads them while it is
-    /// built, and again when discovery returns another list of servers.
+    /// read the files again. Without this call, each client reads the files when it is built, and
+    /// again when discovery returns another list of servers.
     ///
     /// # Errors
     /// A file cannot be read or does not contain the expected PEM data, the system trusts no CA, or
-    /// the server name is invalid. The message names the file. Other kinds than `InvalidInput` are
-    /// errors of the system.
+    /// the server name is invalid. The message names the file. An error of another kind than
+    /// `InvalidInput` comes from the system.
     pub fn load(mut self) -> io::Result<Self> {
         let config = self.config()?;
         if let Some(name) = &self.server_name {
@@ -98,7 +98,7 @@ impl Tls {
     /// `cert_file`.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load). `InvalidInput` for a key without a certificate.
+    /// Those of [`load`](Self::load), and `InvalidInput` for a key without a certificate.
     #[doc(hidden)]
     pub fn load_parts<P: Into<PathBuf>>(
         ca_file: Option<P>,
@@ -116,8 +116,8 @@ impl Tls {
         Self { ca_file, client_certificate, server_name, loaded: None }.load()
     }
 
-    /// Reads the files unless they are loaded, and returns a function that builds a connector for
-    /// each address.
+    /// Reads the files, unless they are loaded. Returns a function that builds a connector for an
+    /// address.
     ///
     /// # Errors
     /// A file cannot be read or does not contain the expected PEM data, or the system trusts no CA.
@@ -127,8 +127,9 @@ impl Tls {
         &self,
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {
         let config = match &self.loaded {
-            // Each client has a session cache of its own. A forked process can then build a client
-            // even if another thread of its parent had locked a cache at the fork.
+            // Each client has a session cache of its own. With a shared cache, a forked process
+            // could not build a client if another thread of its parent had locked the cache at the
+            // fork.
             Some(Loaded(config)) => {
                 let mut config = ClientConfig::clone(config);
                 config.resumption = Resumption::default();
@@ -170,7 +171,7 @@ impl Tls {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.ca_file else {
             let found = rustls_native_certs::load_native_certs();
-            // Skips certificates that rustls cannot parse: many systems have some.
+            // Skips certificates that rustls cannot parse, because many systems have some.
             if roots.add_parsable_certificates(found.certs).0 == 0 {
                 let error = found.errors.first().map(|error| format!(": {error}"));
                 let error = format!("the system trusts no CA{}", error.unwrap_or_default());
@@ -193,7 +194,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     read.map_err(|error| unreadable(path, "certificate", error))
 }
 
-/// Converts the error of a PEM file in which an `item` was expected.
+/// Converts the error of reading an `item` from a PEM file to an I/O error that names the file.
 fn unreadable(path: &Path, item: &str, error: pem::Error) -> io::Error {
     match error {
         pem::Error::Io(error) => {

@@ -1,4 +1,5 @@
-//! Values of one type, for both clients. A macro generates the code for each, as in `calls.rs`.
+//! Views of both clients for values of one type. A macro generates the code for each client, as in
+//! `calls.rs`.
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous;
@@ -13,9 +14,9 @@ use crate::item::{Item, StoreOutcome, Ttl};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A view of a client whose values have the type `T`: a [codec](crate::codec) encodes them for
-/// stores and decodes them after reads. A client's method `typed` creates the view with a clone of
-/// the client.
+/// A view of a client for values of type `T`. A [codec](crate::codec) encodes values before a store
+/// and decodes them after a lookup. A client's method `typed` creates the view with a clone of the
+/// client.
 #[derive(Clone)]
 pub struct Typed<T, C, K> {
     client: K,
@@ -42,8 +43,8 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
     fn decode(&self, item: &Item) -> Result<Option<T>, Error> {
         match self.codec.decode(&item.value, item.flags) {
             Ok(value) => Ok(Some(value)),
-            // A lease creates an empty item with flags of 0, for which another caller computes the
-            // value.
+            // The server creates an empty item with flags 0 for a lease. Another caller is
+            // computing its value.
             Err(_) if item.flags == 0 && item.value.is_empty() => Ok(None),
             Err(error) => Err(Error::definite(ErrorKind::Decode(error.into()))),
         }
@@ -53,19 +54,20 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
 macro_rules! typed {
     ($client:ty, [$($async:tt)?] [$($await:tt)*] [$($compute:tt)*]) => {
         impl $client {
-            /// Returns a view of the cache with values of the type `T`.
+            /// Returns a view of the cache for values of type `T`.
             pub fn typed<T, C: Codec<T>>(&self, codec: C) -> Typed<T, C, Self> {
                 Typed { client: self.clone(), codec, types: PhantomData }
             }
         }
 
         impl<T, C: Codec<T>> Typed<T, C, $client> {
-            /// Returns the value of an item, if there is one. While a caller computes a value for
-            /// the first time, the item is empty with flags of 0. The result is then `None`, unless
-            /// the codec can decode the empty item.
+            /// Returns the value of an item, or `None` if the item does not exist. During the first
+            /// computation of a value, the item is empty with flags 0. The result is then `None`,
+            /// unless the codec can decode an empty value.
             ///
             /// # Errors
-            /// [`ErrorKind::Decode`] if the item is not a `T`, or the errors of the client.
+            /// [`ErrorKind::Decode`]: the codec cannot decode the item. Also the errors of the
+            /// client's `get`.
             pub $($async)? fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<T>, Error> {
                 let key = Key::new(key.as_ref())?;
                 let item = self.client.call(key, Get { key, cas: false, touch: None })$($await)*?;
@@ -75,7 +77,8 @@ macro_rules! typed {
             /// Stores a value, whether or not the item exists.
             ///
             /// # Errors
-            /// [`ErrorKind::Encode`], or the errors of the client.
+            /// [`ErrorKind::Encode`]: the codec cannot encode the value. Also the errors of the
+            /// client's `set`.
             pub $($async)? fn set(
                 &self,
                 key: impl AsRef<[u8]>,
@@ -86,8 +89,8 @@ macro_rules! typed {
                 self.client.set_with_flags(key, item.value, ttl, item.flags)$($await)*
             }
 
-            /// Returns the value of an item. If there is none, or the codec cannot decode it, calls
-            /// `compute` and stores the result: see `get_or_compute` of the client.
+            /// Returns the value of an item. If there is no value, or the codec cannot decode it,
+            /// calls `compute` and stores the result: see `get_or_compute` of the client.
             ///
             /// # Errors
             /// `compute` failed, its value cannot be encoded, the key is invalid, the client is

@@ -1,15 +1,15 @@
-//! Hooks into the waits of blocking calls. An interpreter with a global lock releases the lock
-//! during a wait.
+//! Hooks into the waits of blocking calls. The binding for an interpreter with a global lock uses
+//! them to release the lock during a wait.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A method of waiting that replaces the waits of [`blocking::Client`](crate::blocking::Client), on
-/// the thread of the call.
+/// A method of waiting that replaces the waits of [`blocking::Client`](crate::blocking::Client). It
+/// runs on the calling thread.
 pub trait Waiter: fmt::Debug + Send + Sync {
-    /// Waits until [`WaitCondition::poll`] returns true, at most for `time`. The function may
-    /// return earlier: the client calls it again if time is left.
+    /// Waits up to `time` for [`WaitCondition::poll`] to return true. The function may return
+    /// earlier: the client calls it again if time is left.
     ///
     /// # Errors
     /// [`Interrupted`]: the client aborts the call.
@@ -45,8 +45,8 @@ impl WaitCondition<'_> {
         self.socket
     }
 
-    /// Returns whether the wait is over, after blocking the thread for up to `time`. May return
-    /// early. Only the thread of the call may call this.
+    /// Blocks the thread for up to `time`, and returns whether the wait is over. May return early.
+    /// Only the thread of the call may call this.
     pub fn poll(&mut self, time: Duration) -> bool {
         (self.poll_condition)(time)
     }

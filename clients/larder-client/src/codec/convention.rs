@@ -11,11 +11,11 @@ use super::marshal;
 use super::{Codec, CodecError, InvalidValue, Scalar, Value};
 use bytes::Bytes;
 
-/// Bytes, text and numbers ([`Scalar`]) in the format of another client with its default settings
-/// (pymemcache: with `serde=pickle_serde`).
+/// A codec for bytes, text and numbers ([`Scalar`]) in the default format of another client. For
+/// pymemcache, it is the format of `serde=pickle_serde`.
 ///
 /// With the feature `compression`, this codec reads values that the other client has compressed. It
-/// never compresses. Decoding any other Python or Ruby object fails with
+/// never compresses values. Decoding any other Python or Ruby object fails with
 /// [`InvalidValue::OtherType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -42,7 +42,7 @@ mod dalli {
 }
 
 impl Convention {
-    /// Returns the flag of compressed values.
+    /// Returns the flag that marks compressed values.
     fn compressed(self) -> u32 {
         match self {
             Self::Pymemcache | Self::Pylibmc => python::COMPRESSED,
@@ -133,8 +133,8 @@ mod tests {
         decoded.map_err(|error| *error.downcast().unwrap())
     }
 
-    /// Checks that the codec encodes a value to the same bytes as the other client, and decodes
-    /// them.
+    /// Checks that the codec encodes a value to the bytes of the other client, and decodes these
+    /// bytes.
     fn check(convention: Convention, value: &Value, expected: &[u8], flags: u32) {
         assert_eq!(encode(convention, value), (expected.to_vec(), flags), "{value:?}");
         assert_eq!(decode(convention, expected, flags), Ok(value.clone()));
@@ -151,7 +151,7 @@ mod tests {
             for number in [0, 7, -7, 1 << 31, i64::MIN, i64::MAX] {
                 check(convention, &Value::Integer(number), number.to_string().as_bytes(), integer);
             }
-            // Each of the two conventions also reads numbers with the flag of the other convention.
+            // Each of the two conventions also accepts the number flag of the other one.
             assert_eq!(decode(convention, b"7", 6 - integer), Ok(7_i64));
             assert_eq!(decode::<Value>(convention, b"\x80\x05N.", 1), Err(InvalidValue::OtherType));
             assert_eq!(decode::<Value>(convention, b"x", 32), Err(InvalidValue::Flags(32)));
@@ -193,7 +193,7 @@ mod tests {
         ] {
             check(Dalli, &Value::Integer(number), &hex(expected), 1);
         }
-        // The two values are US-ASCII text, and a value written with `raw`.
+        // The values are a US-ASCII text, and a number written with `raw`.
         let ascii = hex("040849220a6173636969063a064546");
         assert_eq!(decode(Dalli, &ascii, 1), Ok("ascii".to_owned()));
         assert_eq!(decode(Dalli, b"7", 0), Ok(7_i64));

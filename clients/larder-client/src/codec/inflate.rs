@@ -1,9 +1,9 @@
-//! Decompression of zlib, which other clients use.
+//! Decompression of zlib, the compression format of other clients.
 
 use super::InvalidValue;
 use bytes::Bytes;
 
-/// Decompresses a value, up to [`DECOMPRESSED_LEN_MAX`](super::DECOMPRESSED_LEN_MAX).
+/// Decompresses a value of at most [`DECOMPRESSED_LEN_MAX`](super::DECOMPRESSED_LEN_MAX) bytes.
 #[cfg(feature = "compression")]
 pub(super) fn inflate(bytes: &[u8]) -> Result<Bytes, InvalidValue> {
     use super::DECOMPRESSED_LEN_MAX;

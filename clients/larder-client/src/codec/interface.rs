@@ -4,16 +4,16 @@ use bytes::Bytes;
 use std::error::Error;
 use thiserror::Error as ThisError;
 
-/// The error of encoding or decoding.
+/// An error of encoding or decoding.
 pub type CodecError = Box<dyn Error + Send + Sync>;
 
-/// A conversion of values to bytes and flags, and back.
+/// Converts values of type `T` to bytes and flags, and back.
 ///
 /// ```
 /// use larder_client::Bytes;
 /// use larder_client::codec::{Codec, CodecError};
 ///
-/// /// Points of the screen in four bytes.
+/// /// A codec that stores a screen coordinate in four bytes.
 /// struct Points;
 ///
 /// impl Codec<(u16, u16)> for Points {
@@ -36,10 +36,10 @@ pub trait Codec<T> {
     /// The value cannot be encoded.
     fn encode(&self, value: &T, bytes: &mut Vec<u8>) -> Result<u32, CodecError>;
 
-    /// Decodes a value. Any program may have written the bytes and flags.
+    /// Decodes a value. The input is untrusted: any program may have written the item.
     ///
     /// # Errors
-    /// The bytes and flags do not form a value.
+    /// The bytes and flags are not an encoded value.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError>;
 }
 
@@ -50,8 +50,9 @@ pub enum InvalidValue {
     /// The flags belong to another format.
     #[error("flags of {0:#x} belong to another format")]
     Flags(u32),
-    /// The value has another type, or is an object of another language. With dalli, the value may
-    /// also be a number outside 64 bits, or text in an encoding other than UTF-8 and US-ASCII.
+    /// The value has another type, or it is an object of another language. With dalli, it may also
+    /// be a number that does not fit in 64 bits, or text in an encoding other than UTF-8 and
+    /// US-ASCII.
     #[error("the value has another type")]
     OtherType,
     /// The bytes do not match the flags.
@@ -65,6 +66,6 @@ pub enum InvalidValue {
     Compressed,
 }
 
-/// The limit for the length of values after decompression: 32 MiB. It is the default of
+/// The limit for the length of a value after decompression: 32 MiB. It is the default of
 /// `Compressed`, and the fixed limit of `Convention`.
 pub const DECOMPRESSED_LEN_MAX: usize = 32 << 20;

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// JSON, for types that serde serializes to JSON and deserializes. JSON is self-describing. A later
-/// version of the program can read the values even if a type has new fields with a default, and
-/// programs in other languages can read them.
+/// A JSON codec for types that serde can serialize and deserialize. JSON is self-describing:
+/// programs in other languages can read the values, and so can a later version of the program whose
+/// types have new fields with defaults.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;
@@ -27,8 +27,8 @@ use serde::de::DeserializeOwned;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Json;
 
-/// The flags of JSON values: the letter L for Larder, and the version of the format. Other clients
-/// use flags below 2^16.
+/// The flags of JSON values: the letter L for Larder in the highest byte, and the version of the
+/// format in the lowest byte. Other clients use flags below 2^16.
 const FLAGS: u32 = 0x4c00_0001;
 
 impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
@@ -37,7 +37,7 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
         Ok(FLAGS)
     }
 
-    /// Decodes JSON. Also accepts flags of 0, with which other clients write JSON as text.
+    /// Decodes JSON. Also accepts flags 0, because other clients store JSON text with these flags.
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError> {
         if flags != FLAGS && flags != 0 {
             return Err(InvalidValue::Flags(flags).into());

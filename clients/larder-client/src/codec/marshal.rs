@@ -6,8 +6,9 @@
 //!   04 08  'i' number                                  -2^30 ≤ number < 2^30
 //!   04 08  'l' '+' or '-' len(words) bytes             larger numbers: 16-bit words, little-endian
 //! ```
-//! A length is a number. A number from -123 to 122 is one byte, and 0 is a zero byte. Any other
-//! number is a count of bytes (negative for negative numbers) and these bytes, little-endian.
+//! Lengths are encoded like numbers. A number from -123 to 122 takes one byte; 0 is a zero byte.
+//! Any other number takes a byte with the count of its bytes (negative for negative numbers), then
+//! these bytes, little-endian.
 
 use super::{InvalidValue, Value};
 use bytes::Bytes;
@@ -58,7 +59,7 @@ fn write_number(number: i64, out: &mut Vec<u8>) {
         1..=122 => out.push(low + 5),
         -123..=-1 => out.push(low.wrapping_sub(5)),
         _ => {
-            // The higher bytes equal the sign.
+            // Omits the high bytes that only repeat the sign.
             let sign = if number < 0 { 0xff } else { 0 };
             let bytes = number.to_le_bytes();
             let last = bytes.iter().rposition(|byte| *byte != sign).unwrap_or(0);
@@ -72,8 +73,8 @@ fn write_number(number: i64, out: &mut Vec<u8>) {
 /// Reads a value.
 ///
 /// # Errors
-/// `OtherType`: the value is an object of another class, a number outside 64 bits, or text in
-/// another encoding. `Damaged`: the value is malformed or truncated.
+/// `OtherType`: the value is an object of another class, a number that does not fit in 64 bits, or
+/// text in another encoding. `Damaged`: the value is malformed or truncated.
 pub(super) fn read(bytes: &Bytes) -> Result<Value, InvalidValue> {
     let mut rest = &bytes[..];
     let parsed = (|| {
@@ -140,7 +141,7 @@ fn read_long(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     Some(i64::try_from(number).map(Value::Integer).map_err(|_| InvalidValue::OtherType))
 }
 
-/// Reads a string with an encoding. `None` if it is malformed.
+/// Reads a string with an encoding. Returns `None` if it is malformed.
 fn read_text(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     if byte(rest)? != b'"' {
         return Some(Err(InvalidValue::OtherType));

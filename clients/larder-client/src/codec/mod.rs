@@ -1,4 +1,4 @@
-//! Codecs: conversions of a program's own types to bytes and flags, and back.
+//! Codecs convert a program's own types to bytes and flags, and back.
 //!
 //! | codec | values |
 //! |---|---|

@@ -1,26 +1,26 @@
-//! Values that exist in all languages.
+//! Types of values that all languages have.
 
 use bytes::Bytes;
 
-/// A value that exists in all languages, for [`Convention`](super::Convention).
+/// A value of a type that all languages have, for [`Convention`](super::Convention).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A byte string.
     Bytes(Bytes),
     /// Text in UTF-8.
     Text(String),
-    /// A number. Codecs cannot read numbers of Python and Ruby that do not fit in 64 bits.
+    /// A number. Codecs reject numbers from Python and Ruby that do not fit in 64 bits.
     Integer(i64),
 }
 
-/// A type whose values are a [`Value`]: [`Bytes`], `Vec<u8>`, `String`, `i64`, and [`Value`]
+/// A type that converts to and from [`Value`]: [`Bytes`], `Vec<u8>`, `String`, `i64`, and [`Value`]
 /// itself.
 pub trait Scalar: Sized {
     /// Converts to a value.
     fn to_value(&self) -> Value;
 
-    /// Converts from a value, or returns `None` if the value has another type. Bytes convert to
-    /// text and numbers, because some clients write text and numbers without marking them.
+    /// Converts from a value. Returns `None` if the value has another type. Bytes also convert to
+    /// text and numbers, because some clients store text and numbers without a flag.
     fn of_value(value: Value) -> Option<Self>;
 }
 
@@ -79,7 +79,7 @@ impl Scalar for i64 {
     fn of_value(value: Value) -> Option<Self> {
         match value {
             Value::Integer(number) => Some(number),
-            // Servers pad decremented numbers with spaces to the old length.
+            // A server may pad a decremented number with trailing spaces to its old length.
             Value::Bytes(bytes) => std::str::from_utf8(&bytes).ok()?.trim_ascii_end().parse().ok(),
             Value::Text(_) => None,
         }

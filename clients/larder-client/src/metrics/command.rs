@@ -1,4 +1,4 @@
-//! Groups of commands with a latency histogram each.
+//! Groups of commands. Each group has a latency histogram.
 
 /// A group of commands with one latency histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -6,23 +6,23 @@
 pub enum Command {
     /// Lookups of one key: `get`, `get_with_flags`, `gets`, and the lookups of `update`.
     Get,
-    /// Lookups of several keys. Counts once per server.
+    /// Lookups of several keys. One call counts once per server.
     GetMany,
     /// Changes of an expiry: `touch`, `gat`.
     Touch,
     /// Stores of one item, including the stores of `update` and `get_or_compute`.
     Store,
-    /// Stores of several items. Counts once per server.
+    /// Stores of several items. One call counts once per server.
     StoreMany,
     /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and the deletes of
     /// `get_or_compute`.
     Delete,
-    /// Deletes of several keys. Counts once per server.
+    /// Deletes of several keys. One call counts once per server.
     DeleteMany,
     /// Changes of a number: `incr`, `decr`, `incr_or_create`.
     Count,
-    /// Lookups of `get_or_compute`, without the computation. On servers without meta commands, such
-    /// lookups count as [`Get`](Self::Get).
+    /// Lookups of `get_or_compute`, without the computation. With servers without meta commands,
+    /// such lookups count as [`Get`](Self::Get).
     Lease,
     /// All other commands: `flush`, `versions`, `stats`, and probes for meta commands.
     Other,
@@ -43,7 +43,7 @@ impl Command {
         Self::Other,
     ];
 
-    /// Returns the value of the label `command` of reported metrics.
+    /// Returns the value of the label `command` in reported metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Command {
         }
     }
 
-    /// Returns the group that counts batches of these commands.
+    /// Returns the group that counts batches of this group's commands.
     pub(crate) const fn many(self) -> Self {
         match self {
             Self::Store => Self::StoreMany,

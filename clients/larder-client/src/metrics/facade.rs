@@ -22,7 +22,8 @@ fn owned(labels: Labels<'_>) -> Vec<Label> {
     labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect()
 }
 
-/// Describes metrics: pairs of a name and a help text. The suffix of the name determines the kind.
+/// Registers the help texts of metrics. `names` contains pairs of a name and a help text. The
+/// suffix of a name determines the kind of its metric.
 pub(super) fn describe(names: &[(&'static str, &'static str)]) {
     for (name, help) in names {
         match *name {

@@ -1,28 +1,27 @@
-//! Histograms of times. Between 1 µs and 17 s, each power of two has eight buckets, so the upper
-//! bound of a bucket is at most an eighth above its times. One bucket contains all shorter times,
-//! and one bucket contains all longer times.
+//! Histograms of durations. Between 1 µs and 17 s, each power of two has eight buckets, so the
+//! upper bound of a bucket exceeds the recorded durations by at most an eighth. One bucket contains
+//! all shorter durations, and one bucket contains all longer durations.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The number of buckets per power of two, as a power of two.
+/// The binary logarithm of the number of buckets per power of two.
 const PER_OCTAVE_BITS: u32 = 3;
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
-/// The first bound in nanoseconds, as a power of two: about 1 µs.
+/// The binary logarithm of the first bound in nanoseconds. The bound is about 1 µs.
 const OCTAVE_MIN: u32 = 10;
-/// The last bound in nanoseconds, as a power of two: about 17 s. Longer times are in a bucket
-/// without a bound.
+/// The binary logarithm of the last bound in nanoseconds. The bound is about 17 s. Longer times are
+/// in a bucket without a bound.
 const OCTAVE_MAX: u32 = 34;
 const BOUNDS: usize = (OCTAVE_MAX - OCTAVE_MIN) as usize * PER_OCTAVE + 1;
 const BUCKETS: usize = BOUNDS + 1;
 
-/// The number of shards. Threads record in different shards, so that they rarely contend for cache
+/// The number of shards. Threads are distributed over the shards, so they rarely contend for cache
 /// lines.
 const SHARDS: usize = 4;
 
-/// Returns the index of the bucket of a time. The bucket's upper bound, if it has one, is greater
-/// than the time.
+/// Returns the index of the bucket for a time. The bucket's upper bound is exclusive.
 fn bucket_of(nanos: u64) -> usize {
     if nanos < 1 << OCTAVE_MIN {
         return 0;
@@ -34,18 +33,18 @@ fn bucket_of(nanos: u64) -> usize {
     bucket.min(BOUNDS)
 }
 
-/// Returns the bound of a bucket in nanoseconds, or `None` for the last bucket.
+/// Returns the upper bound of a bucket in nanoseconds, or `None` for the last bucket.
 fn bound(bucket: usize) -> Option<u64> {
     let (octave, part) = (bucket / PER_OCTAVE, bucket % PER_OCTAVE);
     let bound = ((PER_OCTAVE + part) as u64) << (OCTAVE_MIN - PER_OCTAVE_BITS) << octave;
     (bucket < BOUNDS).then_some(bound)
 }
 
-/// A histogram in which threads record concurrently.
+/// A histogram that threads update concurrently.
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram([Shard; SHARDS]);
 
-/// The records of some threads. The shard is aligned to two cache lines, because the hardware
+/// The records of some of the threads. A shard is aligned to two cache lines, because the hardware
 /// prefetches lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -74,7 +73,7 @@ impl AtomicHistogram {
     #[inline]
     pub(crate) fn record(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // A thread that is exiting no longer has a shard number, and records in the first shard.
+        // A thread that is exiting no longer has a shard number. It records in the first shard.
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         let Some(shard) = self.0.get(shard) else { return };
         if let Some(bucket) = shard.buckets.get(bucket_of(nanos)) {
@@ -98,7 +97,7 @@ impl AtomicHistogram {
 /// A histogram of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// The counts by bucket.
+    /// The number of recorded times, per bucket.
     counts: Box<[u64]>,
     nanos: u64,
 }
@@ -128,9 +127,9 @@ impl Histogram {
         self.nanos.checked_div(self.count()).map(Duration::from_nanos)
     }
 
-    /// Returns a quantile, for `part` from 0 to 1: `quantile(0.99)` is the 99th percentile. The
-    /// result is at most an eighth too high, at least a microsecond, and at most 17 s. `None` if
-    /// nothing was recorded.
+    /// Returns a quantile. `part` is from 0 to 1: `quantile(0.99)` is the 99th percentile. The
+    /// result is the upper bound of a bucket: at most an eighth too high, at least about a
+    /// microsecond, and at most about 17 s. Returns `None` if nothing was recorded.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let count = self.count();
@@ -144,14 +143,14 @@ impl Histogram {
         Some(bound.unwrap_or(Duration::from_nanos(1 << OCTAVE_MAX)))
     }
 
-    /// Iterates over the buckets: the upper bound, which is exclusive, and the count. The last
-    /// bucket has no bound.
+    /// Iterates over the buckets. Returns the exclusive upper bound and the count of each bucket.
+    /// The last bucket has no bound.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<Duration>, u64)> + '_ {
         let bound = |bucket| bound(bucket).map(Duration::from_nanos);
         self.counts.iter().enumerate().map(move |(bucket, count)| (bound(bucket), *count))
     }
 
-    /// Returns the difference to an earlier histogram of the same series.
+    /// Returns the times recorded since `earlier`, an earlier histogram of the same series.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.counts.iter().zip(&earlier.counts);

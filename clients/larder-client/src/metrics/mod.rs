@@ -1,4 +1,4 @@
-//! Metrics of a client: its method `metrics` returns them as [`Metrics`].
+//! Metrics of a client. A client's method `metrics` returns them as [`Metrics`].
 //!
 //! ```no_run
 //! use larder_client::{blocking::Client, metrics::Command};
@@ -13,13 +13,14 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! All numbers are totals since the client was built, except the present values `open`, `idle`,
+//! All numbers are totals since the client was built, except the current values `open`, `idle`,
 //! `waiting` and `breaker_is_open`. Clones of a client share the numbers.
 //!
-//! With the feature `metrics`, the client reports these numbers, except `idle` and `waiting`, to
-//! the program's exporter through the crate `metrics`. The program installs the exporter before it
-//! builds the client. With the feature `tracing`, the client emits events about connections,
-//! breakers and server lists. Neither contains keys, values or passwords.
+//! With the feature `metrics`, the client also reports these numbers, except `idle` and `waiting`,
+//! to the program's exporter through the crate `metrics`. The program must install the exporter
+//! before it builds the client. With the feature `tracing`, the client emits events about
+//! connections, breakers and server lists. Neither metrics nor events contain keys, values or
+//! passwords.
 //!
 //! | file | contains |
 //! |---|---|

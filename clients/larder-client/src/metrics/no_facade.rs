@@ -1,4 +1,4 @@
-//! Replaces the crate `metrics` in builds without the feature: reports nothing.
+//! Replaces the crate `metrics` in builds without the feature `metrics`, and reports nothing.
 
 /// A counter that reports nothing.
 #[derive(Debug)]

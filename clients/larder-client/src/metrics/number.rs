@@ -1,4 +1,5 @@
-//! Counters and timers that the client keeps and also reports through the facade.
+//! Counters and timers for the client's own snapshot. Each update is also reported through the
+//! facade.
 
 use super::facade::{self, Labels};
 use super::histogram::{AtomicHistogram, Histogram};

@@ -12,14 +12,14 @@ pub enum CloseReason {
     Lifetime,
     /// The server closed the connection, or sent unsolicited bytes on it while it was idle.
     ServerClosed,
-    /// The connection failed, for example by a reset.
+    /// The connection failed with an I/O error, for example a reset.
     Failed,
     /// The server did not reply in time.
     Timeout,
     /// The server sent an unexpected reply, or an error after which the connection is unusable.
     Unexpected,
-    /// The call on the connection was dropped or interrupted, or failed before all of its replies
-    /// arrived.
+    /// The call on the connection was dropped, was interrupted, or failed before all of its replies
+    /// had arrived.
     Abandoned,
     /// The client was closed or dropped, discovery removed the server from the list, or the runtime
     /// shut down.
@@ -39,7 +39,7 @@ impl CloseReason {
         Self::ClientClosed,
     ];
 
-    /// Returns the value of the label `reason` of reported metrics.
+    /// Returns the value of the label `reason` in reported metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

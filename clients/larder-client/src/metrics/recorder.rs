@@ -1,4 +1,4 @@
-//! Recorders of servers and of the client. They count events, report them (feature `metrics`) and
+//! Recorders for servers and for the client. They count events, report them (feature `metrics`) and
 //! trace them (feature `tracing`).
 
 use super::command::Command;
@@ -52,7 +52,8 @@ const TARGET: &str = "larder_client";
 #[derive(Debug)]
 pub(crate) struct ServerRecorder {
     server: Arc<str>,
-    /// Timers by command. Each is created on its first use, because a program uses few commands.
+    /// One timer per group of commands. A timer is created on its first use, because most programs
+    /// use few commands.
     calls: [OnceLock<Box<Timer>>; Command::ALL.len()],
     errors: [Counter; ErrorKind::NAMES.len()],
     degraded: Counter,
@@ -87,8 +88,8 @@ impl ServerRecorder {
         }
     }
 
-    /// Records the end of a call. A call that the breaker refused counts as an error without a
-    /// duration.
+    /// Records the end of a call and its duration. A call that the breaker refused counts only as
+    /// an error.
     #[inline]
     pub(crate) fn called(&self, command: Command, time: Duration, error: Option<&Error>) {
         if let Some(error) = error {
@@ -119,7 +120,7 @@ impl ServerRecorder {
         self.degraded.increment();
     }
 
-    /// Starts to record a wait for a connection. The wait ends when the result is dropped.
+    /// Starts to measure a wait for a connection. The wait ends when the result is dropped.
     pub(crate) fn wait(&self) -> WaitTime<'_> {
         WaitTime { timer: &self.waits, begun: Instant::now() }
     }
@@ -133,8 +134,8 @@ impl ServerRecorder {
         OpenConnection { recorder: Arc::clone(self), reason: CloseReason::ClientClosed }
     }
 
-    /// Records the state of the breaker, after a call with this error. Does nothing if the state is
-    /// the same as before.
+    /// Records the state of the breaker after a call. `error` is the call's error. Does nothing if
+    /// the state has not changed.
     pub(crate) fn breaker(&self, is_open: bool, error: Option<&Error>) {
         if self.breaker_is_open.swap(is_open, Ordering::Relaxed) == is_open {
             return;
@@ -142,7 +143,8 @@ impl ServerRecorder {
         if is_open {
             self.breaker_opened.increment();
             self.open_breakers.increment(1_u32);
-            // The complete error would show the server's reply, which may contain part of a value.
+            // The complete error could contain the server's reply, and the reply may contain part
+            // of a value.
             #[cfg(feature = "tracing")]
             tracing::warn!(
                 target: TARGET,
@@ -163,7 +165,7 @@ impl ServerRecorder {
         let _ = error;
     }
 
-    /// Returns a snapshot, with the numbers of connections, of idle connections and of waiting
+    /// Returns a snapshot that includes these numbers of connections, idle connections and waiting
     /// calls.
     pub(crate) fn snapshot(&self, (open, idle, waiting): (usize, usize, usize)) -> ServerMetrics {
         let call = |timer: &OnceLock<Box<Timer>>| timer.get().map(|timer| timer.get());
@@ -196,7 +198,7 @@ impl Drop for ServerRecorder {
     }
 }
 
-/// A guard that records a wait for a connection when it is dropped.
+/// A guard that records the length of a wait for a connection when it is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitTime<'r> {
     timer: &'r Timer,
@@ -209,7 +211,7 @@ impl Drop for WaitTime<'_> {
     }
 }
 
-/// A guard that counts an open connection until the guard is dropped.
+/// A guard that counts a connection as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     recorder: Arc<ServerRecorder>,
@@ -223,7 +225,7 @@ impl OpenConnection {
         self.reason = reason;
     }
 
-    /// Counts a sent request whose caller has given up. The connection drops the reply, if it
+    /// Counts a sent request whose caller has given up. The connection drops the reply if it
     /// arrives.
     pub(crate) fn abandoned(&self) {
         self.recorder.abandoned.increment();
@@ -247,7 +249,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// The metrics of a client that belong to no server.
+/// The metrics of a client that do not belong to one server.
 #[derive(Debug)]
 pub(crate) struct ClientRecorder {
     won: Counter,
@@ -285,12 +287,12 @@ impl ClientRecorder {
         }
     }
 
-    /// Counts a caller that requests the lease again until it is free.
+    /// Counts a caller that polls for the lease.
     pub(crate) fn waits(&self) {
         self.waited.increment();
     }
 
-    /// Counts a caller that got the result of another caller of the process.
+    /// Counts a caller that got the result of another caller of the client.
     pub(crate) fn coalesced(&self) {
         self.coalesced.increment();
     }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// The servers of the present list. A server that returns to the list starts at zero.
+    /// The servers of the current list. The numbers of a server that returns to the list start at
+    /// zero.
     pub servers: Vec<ServerMetrics>,
     /// The outcomes of `get_or_compute`.
     pub computing: ComputingMetrics,
@@ -26,18 +27,18 @@ pub struct ServerMetrics {
     pub server: Arc<str>,
     /// Open connections. A pool also counts connections that are being opened.
     pub open: usize,
-    /// Connections without a call.
+    /// Open connections without a call.
     pub idle: usize,
     /// Calls that wait for a pooled connection. The number is always 0 with shared connections.
     pub waiting: usize,
-    /// Opened connections. Failures to open a connection count as errors, mostly `connect` or
-    /// `login`.
+    /// The number of times that a connection was opened. Failures to open a connection count as
+    /// errors, mostly `connect` or `login`.
     pub opened: u64,
-    /// How long calls waited while all connections were in use. Waits that ended without a
-    /// connection count, too. Waits for a connection to open do not count.
+    /// How long calls waited because all connections were in use. Waits that ended without a
+    /// connection are included. Waits for a connection to open are not.
     pub waits: Histogram,
-    /// Sent requests on shared connections whose callers gave up: their deadline passed, a waiter
-    /// interrupted them, or their future was dropped. The reply was dropped, or never arrived. (In
+    /// Sent requests on shared connections whose callers gave up: the deadline passed, a waiter
+    /// interrupted the call, or the future was dropped. The reply was dropped or never arrived. (In
     /// a pool, such a call closes its connection.)
     pub abandoned: u64,
     /// Lookups that returned no item because of a server fault
@@ -52,19 +53,19 @@ pub struct ServerMetrics {
     pub(super) closed: Box<[u64]>,
 }
 
-/// The outcomes of calls of `get_or_compute`, for all servers.
+/// The outcomes of calls of `get_or_compute`, in total for all servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComputingMetrics {
-    /// Lookups that won the lease, so that their callers compute the value.
+    /// Lookups that won the lease. Their callers compute the value.
     pub won: u64,
-    /// Callers that polled for the lease until they got it, a value existed or the timeout of a
-    /// call had passed. There are three reasons for polling: another process had the lease and no
-    /// old value existed, the value was unreadable, or the computation of another caller failed.
+    /// Callers that polled for the lease until they got it, a value existed, or the timeout of a
+    /// call had passed. A caller polls for three reasons: another client has the lease and there is
+    /// no old value, the value is unreadable, or the computation of another caller failed.
     pub waited: u64,
     /// Lookups that found an old value while another caller had the lease.
     pub stale: u64,
-    /// Callers that got the value computed by another caller of this process.
+    /// Callers that got the value computed by another caller of this client.
     pub coalesced: u64,
     /// Computations that returned a value.
     pub computed: u64,
@@ -73,7 +74,8 @@ pub struct ComputingMetrics {
 }
 
 impl Metrics {
-    /// Returns the durations of calls to all servers together: see [`ServerMetrics::latency`].
+    /// Returns the durations of calls to all servers in one histogram: see
+    /// [`ServerMetrics::latency`].
     #[must_use]
     pub fn latency(&self, command: Command) -> Histogram {
         let mut sum = Histogram::default();
@@ -84,22 +86,22 @@ impl Metrics {
 }
 
 impl ServerMetrics {
-    /// Returns the durations of calls. A duration starts before the wait for a connection, and ends
-    /// when the reply was read or the call failed. Calls that the breaker refused count as errors
-    /// only. Calls whose futures were dropped do not count.
+    /// Returns the durations of calls. A duration includes the wait for a connection, and ends when
+    /// the reply is read or the call fails. Calls that the breaker refused count as errors only.
+    /// Calls whose futures were dropped do not count.
     #[must_use]
     pub fn latency(&self, command: Command) -> Histogram {
         self.calls.get(command as usize).cloned().unwrap_or_default()
     }
 
-    /// Returns the number of connections closed for a reason.
+    /// Returns the number of connections that were closed for this reason.
     #[must_use]
     pub fn closed(&self, reason: CloseReason) -> u64 {
         self.closed.get(reason as usize).copied().unwrap_or_default()
     }
 
-    /// Iterates over the numbers of failed calls by [name](crate::ErrorKind::name) of the error's
-    /// kind, including kinds that did not occur.
+    /// Iterates over the [names](crate::ErrorKind::name) of error kinds, with the number of calls
+    /// that failed with each kind. Includes kinds that did not occur.
     pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.errors.iter().copied()
     }

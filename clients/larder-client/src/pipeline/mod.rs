@@ -1,4 +1,4 @@
-//! Calls to one server that share a connection, for programs that move the bytes themselves. This
+//! Calls to one server that share a connection, for programs that do the I/O themselves. This
 //! module uses no socket, no thread and no clock.
 //!
 //! ```text
@@ -17,10 +17,11 @@
 //!     │◀──── handle_failed() ───────┘                            │
 //!     └◀──── handle_lost(), or an unexpected reply ──────────────┘
 //! ```
-//! If a connection is lost, the pipeline sends unsent calls over the next connection.
+//! Unsent calls survive the loss of a connection: the pipeline sends them over the next one.
 //!
-//! The program identifies a call by a ticket of its own. The pipeline returns each ticket once: by
-//! [`Pipeline::push`] with an error, by [`Pipeline::poll_answer`], or by [`Pipeline::cancel`].
+//! The program identifies a call by a ticket of its own. The pipeline returns each ticket exactly
+//! once: from [`Pipeline::push`] together with an error, from [`Pipeline::poll_answer`], or from
+//! [`Pipeline::cancel`].
 //!
 //! ```
 //! use larder_client::pipeline::{Output, Pipeline, Request};
@@ -57,8 +58,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time without a reply after which the pipeline closes the connection, if a caller has given
-/// up. While calls are under way, [`Pipeline::poll_time`] returns a time at most this far ahead.
+/// If a caller has given up and no reply has arrived for this time, the pipeline closes the
+/// connection. While calls are under way, [`Pipeline::poll_time`] returns a time at most this far
+/// ahead.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The number of a call.
@@ -66,8 +68,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 pub struct CallId(u64);
 
 impl CallId {
-    /// The common identifier of all calls that are complete without a request. Cancelling it has no
-    /// effect.
+    /// The identifier of every call that completes without a request. Cancelling it has no effect.
     const COMPLETED: Self = Self(u64::MAX);
 }
 
@@ -77,12 +78,12 @@ pub struct Pipeline<T> {
     server: Arc<str>,
     timeout: Duration,
     breaker: Breaker,
-    /// The last fault of the server. `None` before the first fault.
+    /// The latest fault of the server. `None` before the first fault.
     last_fault: Option<Arc<ErrorKind>>,
     link: LinkState,
     queue: Queue<Call<T>>,
     exchange: Exchange<Call<T>>,
-    /// The time of the last reply, or of the first output after an idle time.
+    /// The time of the last reply, or of the first output after an idle period.
     answered: Instant,
     next_id: u64,
     answers: VecDeque<(T, Result<Output, Error>)>,
@@ -98,7 +99,7 @@ enum LinkState {
 #[derive(Debug)]
 struct Call<T> {
     id: CallId,
-    /// The caller's ticket; `None` after the caller has given up.
+    /// The caller's ticket. `None` after the call was cancelled or has timed out.
     ticket: Option<T>,
     pending_reply: PendingReply,
     reads: bool,
@@ -107,7 +108,8 @@ struct Call<T> {
 }
 
 impl<T> Pipeline<T> {
-    /// Creates a pipeline. Errors show the name `server`. `timeout` is the time limit of a call.
+    /// Creates a pipeline. `server` names the server in errors. `timeout` is the time limit of a
+    /// call.
     #[must_use]
     pub fn new(server: &str, timeout: Duration, now: Instant) -> Self {
         Self {
@@ -124,12 +126,11 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Adds a call to the queue, from which [`poll_output`](Self::poll_output) takes it. A request
-    /// without keys or items is not sent: its result is available at once.
+    /// Adds a call to the queue. [`poll_output`](Self::poll_output) later returns its bytes. A
+    /// request without keys or items is not sent, and its result is available at once.
     ///
     /// # Errors
-    /// The ticket, and the reason why the pipeline does not send the request: a key or value is
-    /// invalid, or the breaker is open.
+    /// A key or value is invalid, or the breaker is open. The error includes the ticket.
     pub fn push(
         &mut self,
         ticket: T,
@@ -154,7 +155,8 @@ impl<T> Pipeline<T> {
             self.answers.push_back((ticket, Ok(output)));
             return Ok(CallId::COMPLETED);
         }
-        // The queue also numbers its calls from 0, so a call has the same number in both.
+        // The queue also numbers its calls from 0, so this identifier equals the call's number in
+        // the queue.
         self.next_id += 1;
         let call = Call {
             id,
@@ -168,8 +170,9 @@ impl<T> Pipeline<T> {
         Ok(id)
     }
 
-    /// Cancels a call: does not send the request, or drops its reply when it arrives. Returns the
-    /// ticket, or `None` if the call already has a result or was already cancelled.
+    /// Cancels a call. If its request is unsent, drops the request. Otherwise the pipeline drops
+    /// the reply when it arrives. Returns the ticket, or `None` if the call already has a result or
+    /// was already cancelled.
     pub fn cancel(&mut self, id: CallId, now: Instant) -> Option<T> {
         if let Some(call) = self.queue.remove(id.0) {
             self.breaker.pass(call.admitted, now);
@@ -178,12 +181,12 @@ impl<T> Pipeline<T> {
         self.exchange.tickets_mut().find(|call| call.id == id)?.ticket.take()
     }
 
-    /// Iterates over the unsent calls, in order.
+    /// Iterates over the unsent calls, oldest first.
     pub fn queued(&self) -> impl Iterator<Item = (CallId, &T)> {
         self.queue.tickets().filter_map(Call::waiting)
     }
 
-    /// Iterates over the calls that are sent and not cancelled, in order.
+    /// Iterates over the sent calls without a result, oldest first. Omits cancelled calls.
     pub fn under_way(&self) -> impl Iterator<Item = (CallId, &T)> {
         self.exchange.tickets().filter_map(Call::waiting)
     }
@@ -194,7 +197,7 @@ impl<T> Pipeline<T> {
         self.queue.len()
     }
 
-    /// Returns whether no reply is pending, including replies to cancelled calls.
+    /// Returns whether no reply is pending. Replies to cancelled calls count as pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.exchange.is_idle()
@@ -206,8 +209,8 @@ impl<T> Pipeline<T> {
         self.link == LinkState::Open
     }
 
-    /// Starts opening a connection if there are calls to send and no connection is open or opening.
-    /// If this returns true, the program opens the connection, and then calls
+    /// Returns true if the program must open a connection: there are calls to send, and no
+    /// connection is open or being opened. After the attempt, the program calls
     /// [`handle_opened`](Self::handle_opened) or [`handle_failed`](Self::handle_failed).
     pub fn start_opening(&mut self) -> bool {
         let begins = self.link == LinkState::Closed && !self.queue.is_empty();
@@ -224,7 +227,7 @@ impl<T> Pipeline<T> {
         self.answered = now;
     }
 
-    /// Handles a failure to open the connection: all queued calls fail.
+    /// Handles a failed attempt to open the connection: all queued calls fail.
     pub fn handle_failed(&mut self, error: io::Error, now: Instant) {
         self.link = LinkState::Closed;
         let error = Error::definite(ErrorKind::connect(error));
@@ -259,8 +262,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Fails calls past their deadline. Closes the connection if a sent call was cancelled or has
-    /// timed out, and no reply has arrived for a second.
+    /// Fails calls whose deadline has passed. Closes the connection if a sent call was cancelled or
+    /// has timed out and no reply has arrived for a second.
     pub fn handle_time(&mut self, now: Instant) {
         let mut late = Vec::new();
         for call in self.exchange.tickets_mut().take_while(|call| call.deadline <= now) {
@@ -286,8 +289,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Returns the time of the next call of [`handle_time`](Self::handle_time). Returns `None` if
-    /// no call is queued or under way.
+    /// Returns when the program must call [`handle_time`](Self::handle_time) next. Returns `None`
+    /// if no call is queued or under way.
     #[must_use]
     pub fn poll_time(&self, now: Instant) -> Option<Instant> {
         let mut waiting = self.exchange.tickets().filter(|call| call.ticket.is_some());
@@ -297,11 +300,11 @@ impl<T> Pipeline<T> {
         deadline.into_iter().chain(look).min()
     }
 
-    /// Returns the bytes to send, converted by `take`, and counts them as sent. Returns `None` if
-    /// there are no bytes or no connection is open.
+    /// Passes the bytes to send to `take` and returns its result. The bytes then count as sent.
+    /// Returns `None` if there are no bytes or no connection is open.
     ///
-    /// The program should not call this function while the socket has no room, so that it can still
-    /// cancel queued calls.
+    /// The program should not call this function while the socket's send buffer is full: queued
+    /// calls can still be cancelled without being sent.
     pub fn poll_output<B>(&mut self, now: Instant, take: impl FnOnce(&[u8]) -> B) -> Option<B> {
         if self.link != LinkState::Open || self.queue.is_empty() {
             return None;

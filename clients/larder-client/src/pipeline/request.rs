@@ -12,19 +12,19 @@ use bytes::Bytes;
 use larder_protocol::answer::Answer;
 use larder_protocol::encode::WireKey;
 
-/// A request to one server. A request for several items is sent as one batch and has one result.
+/// A request to one server. A request for several items is sent as a batch and has a single result.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// Looks an item up. Result: [`Output::Item`].
+    /// Looks up an item. Result: [`Output::Item`].
     Get {
         /// The key of the item.
         key: &'a [u8],
         /// Whether to request the CAS.
         cas: bool,
-        /// The new TTL of the item. `None` leaves its expiry as it is.
+        /// The new TTL of the item. `None` leaves its expiry unchanged.
         touch: Option<Ttl>,
     },
-    /// Looks several items up. Result: [`Output::Items`].
+    /// Looks up several items. Result: [`Output::Items`].
     GetMany {
         /// The keys of the items.
         keys: &'a [&'a [u8]],
@@ -48,15 +48,15 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// Whether to decrement.
         down: bool,
-        /// The amount.
+        /// The amount to add or subtract.
         delta: u64,
     },
-    /// Removes all items after a delay. Result: [`Output::Done`].
+    /// Removes all items after this delay. Result: [`Output::Done`].
     Flush(Ttl),
     /// Requests the server's version. Result: [`Output::Version`].
     Version,
-    /// Requests a page of statistics: the page of the topic, or the general page without a topic.
-    /// Result: [`Output::Stats`].
+    /// Requests the page of statistics of a topic. `None` selects the general page. Result:
+    /// [`Output::Stats`].
     Stats(Option<&'a str>),
 }
 
@@ -65,11 +65,11 @@ pub enum Request<'a> {
 pub enum Output {
     /// The item, if it exists.
     Item(Option<Item>),
-    /// The item of each key, in order.
+    /// The item of each key, in the order of the keys.
     Items(Vec<Option<Item>>),
-    /// The outcome of each store, in order.
+    /// The outcome of each store, in the order of the stores.
     Stored(Vec<StoreOutcome>),
-    /// Whether the item existed, for each key in order.
+    /// Whether the item existed, for each key in the order of the keys.
     Found(Vec<bool>),
     /// The outcome of an increment or decrement.
     Counted(CountOutcome),
@@ -121,8 +121,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the output of a request without keys or items, which is not sent. Returns `None` for
-    /// other requests.
+    /// Returns the output of a request without keys or items. Such a request is not sent. Returns
+    /// `None` for other requests.
     pub(super) fn empty_output(&self) -> Option<Output> {
         match self {
             Self::GetMany { keys: [], .. } => Some(Output::Items(Vec::new())),
@@ -244,7 +244,7 @@ impl PendingReply {
     }
 }
 
-/// Returns the output of an operation after its last reply.
+/// Interprets all replies to an operation, and returns its output.
 fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, ReplyFailure> {
     for reply in replies {
         if let Some(output) = operation.take(reply)? {
@@ -254,8 +254,8 @@ fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, 
     Err(ReplyFailure::unexpected(""))
 }
 
-/// Interprets replies that consist of one message each. A failure in a batch is not definite,
-/// because the server may have carried out other requests of the batch.
+/// Interprets replies of one message each. A failure in a batch is not definite, because the server
+/// may have carried out other requests of the batch.
 fn each<T>(
     replies: &[Bytes],
     known: impl Fn(&Answer<'_>) -> Option<T>,

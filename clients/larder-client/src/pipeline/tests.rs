@@ -219,8 +219,8 @@ fn calls_fail_at_their_deadline_and_then_a_silent_connection_ends() {
     harness.input("STO");
     harness.set('c');
     harness.pass(SECOND / 2);
-    // Call a times out. After a second without a reply the pipeline closes the connection, so call
-    // b fails before its deadline.
+    // Call `a` times out. After a second without a reply, the pipeline closes the connection, so
+    // call `b` fails before its deadline.
     assert_eq!(harness.answers(), ["a?Timeout", "b!Timeout"]);
     assert!(!harness.calls.is_open());
     harness.pass(SECOND);

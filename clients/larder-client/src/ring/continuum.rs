@@ -9,9 +9,9 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 use std::cmp::Reverse;
 
-/// The number of points of a server of average weight.
+/// The number of points per server of average weight.
 const POINTS: u16 = 160;
-/// The number of points per server of libmemcached without weights.
+/// The number of points per server in libmemcached without weights.
 const POINTS_UNWEIGHTED: u32 = 100;
 
 #[derive(Clone, Debug)]
@@ -87,10 +87,9 @@ impl Continuum {
         Self { points, client: Client::Dalli }
     }
 
-    /// Returns the server of a key, or another server if that one is not usable. The other servers
-    /// are tried in this order: first the servers of the key's further hashes, if the client
-    /// defines any, and then the servers of all following points on the circle. Returns `None` if
-    /// no server is usable.
+    /// Returns the server of a key. If that server is not usable, tries the servers of the key's
+    /// further hashes, if the client defines any, and then the servers of all following points on
+    /// the circle. Returns `None` if no server is usable.
     pub(super) fn pick_where(
         &self,
         key: &[u8],
@@ -143,8 +142,8 @@ impl Client {
         }
     }
 
-    /// Returns the next hash of a key: the hash of the attempt's number and the key. spymemcached
-    /// adds it to the previous hash.
+    /// Returns the next hash of a key: the hash of the attempt's number followed by the key.
+    /// spymemcached adds this hash to the previous one.
     fn rehash(self, hash: u32, attempt: u8, key: &[u8]) -> u32 {
         let mut number = Buffer::new();
         let number = number.format(attempt).as_bytes();
@@ -165,9 +164,9 @@ impl Client {
     }
 }
 
-/// Computes the number of digests of each server from its share of the total weight. It calculates
-/// in single precision and in the order of the other clients, because rounding changes the result.
-/// The other clients also add 10⁻¹⁰, which is too small to change the result.
+/// Computes the number of digests of each server from its share of the total weight. Rounding
+/// affects the result, so this calculates in single precision and in the same order as the other
+/// clients. The other clients also add 10⁻¹⁰, which is too small to change the result.
 #[expect(clippy::cast_possible_truncation, reason = "the other clients truncate, too")]
 fn float_shares(nodes: &[Member<'_>]) -> Vec<u32> {
     let total: u64 = nodes.iter().map(|(_, node)| u64::from(node.share())).sum();
@@ -175,7 +174,7 @@ fn float_shares(nodes: &[Member<'_>]) -> Vec<u32> {
     shares.map(|share| (share * f32::from(POINTS) / 4.0 * nodes.len() as f32) as u32).collect()
 }
 
-/// Computes the points: four from each digest of a server's name and a number.
+/// Computes the points. Each digest of a server's name and a number gives four points.
 fn md5_points(
     nodes: &[Member<'_>],
     name: impl Fn(&Node) -> String,

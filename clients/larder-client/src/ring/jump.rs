@@ -3,14 +3,14 @@
 use super::rendezvous::mix;
 use rapidhash::v3::rapidhash_v3;
 
-/// The number of hashes of a key to try, including the first. After these hashes, `pick_where`
-/// tries the servers in the order of the list.
+/// How many hashes of a key `pick_where` tries, including the first. After that, it tries the
+/// servers in the order of the list.
 const REHASHES: u32 = 8;
 
-/// Returns the index of a usable server for a key, below `count`. The key's hash is rapidhash. If
-/// the server of that hash is not usable, the function hashes the hash again to choose another
-/// server. This spreads the keys of the unusable server over all other servers. Returns `None` if
-/// no server is usable.
+/// Returns the index of a usable server for a key, below `count`. The first hash of the key is
+/// rapidhash. If its server is not usable, the function mixes the hash again to choose another
+/// server. This spreads the keys of an unusable server over all other servers. Returns `None` if no
+/// server is usable.
 pub(super) fn pick_where(
     key: &[u8],
     count: usize,
@@ -29,8 +29,8 @@ pub(super) fn pick_where(
     (first..count).chain(0..first).find(|bucket| is_usable(*bucket))
 }
 
-/// Returns a bucket from 0 to `count` − 1 with the function of the paper. If `count` grows by one,
-/// 1 ÷ (`count` + 1) of the keys of each bucket move to the new bucket, and no other key moves.
+/// Returns a bucket from 0 to `count` − 1 with the function from the paper. If `count` grows by
+/// one, 1 ÷ (`count` + 1) of the keys of each bucket move to the new bucket. No other key moves.
 #[expect(clippy::cast_possible_truncation, reason = "the paper truncates, too")]
 fn jump(mut hash: u64, count: usize) -> usize {
     let mut bucket = 0;
@@ -48,9 +48,9 @@ mod tests {
     use super::*;
 
     /// Compares buckets with `jump.Hash` of github.com/dgryski/go-jump,
-    /// v0.0.0-20170409065014-e1f439676b57, for multiples of a number. `first` has the first twenty
-    /// buckets. `digest` is the 64-bit FNV-1a of 100,000 buckets in decimal, each followed by a
-    /// comma.
+    /// v0.0.0-20170409065014-e1f439676b57, for multiples of a number. `first` contains the first
+    /// twenty buckets. `digest` is the 64-bit FNV-1a hash of 100,000 buckets in decimal, each
+    /// followed by a comma.
     #[test]
     #[rustfmt::skip]
     fn buckets_equal_those_of_go_jump() {

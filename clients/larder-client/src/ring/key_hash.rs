@@ -5,8 +5,8 @@ use md5::{Digest, Md5};
 
 /// A 32-bit hash function of keys.
 ///
-/// It includes libmemcached's functions for `MEMCACHED_BEHAVIOR_HASH`, which pylibmc calls `hash`,
-/// except `jenkins` and `hsieh`. It also includes the functions of spymemcached's
+/// The variants include libmemcached's functions for `MEMCACHED_BEHAVIOR_HASH` (pylibmc: `hash`),
+/// except `jenkins` and `hsieh`. They also include the functions of spymemcached's
 /// `DefaultHashAlgorithm`, for ASCII keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,8 +17,8 @@ pub enum KeyHash {
     /// The first four bytes of MD5, little-endian: libmemcached's `md5`, spymemcached's
     /// `KETAMA_HASH`.
     Md5,
-    /// Bits 16 to 30 of CRC-32: libmemcached's `crc`, spymemcached's `CRC_HASH`. Distributes well
-    /// with modula only.
+    /// Bits 16 to 30 of CRC-32: libmemcached's `crc`, spymemcached's `CRC_HASH`. Distributes keys
+    /// well only with `Modula`.
     Crc,
     /// CRC-32 (IEEE), as in gomemcache.
     Crc32,
@@ -41,7 +41,8 @@ pub enum KeyHash {
 }
 
 const FNV_32: (u32, u32) = (0x811c_9dc5, 0x0100_0193);
-/// The lower halves of FNV's basis and prime. The lower half of the hash depends only on these.
+/// The lower halves of the basis and the prime of 64-bit FNV. The lower half of the hash depends
+/// only on these.
 const FNV_64: (u32, u32) = (0x8422_2325, 0x0000_01b3);
 
 impl KeyHash {
@@ -67,8 +68,7 @@ impl KeyHash {
     }
 }
 
-/// Extends a byte with its sign. libmemcached treats bytes as signed, as `char` is in C on most
-/// machines.
+/// Sign-extends a byte. libmemcached reads bytes as `char`, which is signed on most machines.
 fn signed(byte: u8) -> u32 {
     i32::from(byte.cast_signed()).cast_unsigned()
 }

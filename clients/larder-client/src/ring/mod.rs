@@ -1,6 +1,6 @@
-//! Hashing: the choice of a server by key.
+//! Hashing chooses a server for each key.
 //!
-//! A [`Ring`] is built from a list of [`Node`]s and a method, a [`Hashing`]. Several methods equal
+//! A [`Ring`] is built from a list of [`Node`]s and a method ([`Hashing`]). Several methods are
 //! those of other clients, so a program that switches from such a client finds its keys on the same
 //! servers.
 //!
@@ -41,7 +41,7 @@ use thiserror::Error;
 
 /// A method of distributing keys over servers.
 ///
-/// *Consistent* methods move few keys when the list of servers changes. Where the order of the list
+/// *Consistent* methods move few keys when the list of servers changes. If the order of the list
 /// matters, all clients need the same order (libmemcached's `SORT_HOSTS` sorts by host and port).
 ///
 /// | method | consistent | order matters | weights |
@@ -54,47 +54,47 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hashing {
-    /// Larder's own method, the best choice for most programs: all servers have even shares, and
-    /// adding or removing a server moves only the keys of that server.
+    /// Larder's own method, the best choice for most programs. All servers have equal shares of the
+    /// keys, and adding or removing a server moves only the keys of that server.
     ///
-    /// Rendezvous hashing with rapidhash and SplitMix64's finaliser. With weights it also uses
+    /// It is rendezvous hashing with rapidhash and SplitMix64's finaliser. Weighted scores also use
     /// logarithms.
     #[default]
     Rendezvous,
-    /// Jump consistent hashing with rapidhash: even shares, and no memory for points. It identifies
-    /// servers only by their index in the list: a server that replaces another at an index gets its
-    /// keys.
+    /// Jump consistent hashing with rapidhash: equal shares of the keys, and no memory for points.
+    /// It identifies servers only by their index in the list. If another server takes an index
+    /// over, it gets the keys of that index.
     ///
     /// If a server is not usable, further hashes choose other servers.
     Jump,
     /// The hash modulo the number of servers.
     ///
-    /// - libmemcached and pylibmc: their default, with [`KeyHash::OneAtATime`], and
-    ///   `distribution: modula` with the given `hash`. They ignore weights.
+    /// - libmemcached and pylibmc: the default, with [`KeyHash::OneAtATime`], and `distribution:
+    ///   modula`, with its `hash`. Both ignore weights.
     /// - spymemcached: `ArrayModNodeLocator`, its default, with [`KeyHash::Java`].
     ///
     /// If a server is not usable, the ring uses the next one in the list, as spymemcached does with
-    /// `FailureMode.Redistribute`. libmemcached uses no other server in this case.
+    /// `FailureMode.Redistribute`. libmemcached does not use another server.
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`,
-    /// pylibmc's `ketama` or `distribution: consistent`. Each server has 100 points. The same hash
-    /// function is used for keys and for points. pylibmc's option `hash` sets it, and the default
-    /// is [`KeyHash::OneAtATime`].
+    /// pylibmc's `ketama` or `distribution: consistent`. Each server has 100 points. Keys and
+    /// points use the same hash function. pylibmc's option `hash` sets it, and the default is
+    /// [`KeyHash::OneAtATime`].
     ///
     /// With a weight above 1 this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash
     /// function. libmemcached does the same if the distribution was set before the servers were
     /// added, as pylibmc does.
     ///
     /// If a server is not usable, the ring uses the next one on the circle. libmemcached does the
-    /// same with `AUTO_EJECT_HOSTS` without weights. With weights it recomputes the points, like a
-    /// ring with a node that is not [`alive`](Node::alive).
+    /// same with `AUTO_EJECT_HOSTS` without weights. With weights, libmemcached recomputes the
+    /// points, like a ring with a node that is not [`alive`](Node::alive).
     Ketama(KeyHash),
     /// libmemcached's weighted ketama, with points from MD5, 160 per server of average weight:
     /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, pylibmc's `ketama_weighted`, PHP's
     /// `OPT_LIBKETAMA_COMPATIBLE`. libmemcached hashes keys with [`KeyHash::Md5`], unless the
     /// program sets another hash afterwards. It treats a weight of 0 as 1.
     ///
-    /// If a server is not usable, the ring does the same as with [`Ketama`](Self::Ketama).
+    /// Unusable servers are handled as with [`Ketama`](Self::Ketama).
     KetamaWeighted(KeyHash),
     /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format:
     /// `KetamaConnectionFactory`, or a `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and
@@ -105,21 +105,22 @@ pub enum Hashing {
     /// with `FailureMode.Redistribute`. After these hashes, the ring uses the next servers on the
     /// circle, unlike spymemcached.
     Spymemcached,
-    /// dalli's ring, with points from SHA-1, 160 per server of average weight, and CRC-32 for keys.
-    /// dalli hashes the key with its namespace.
+    /// dalli's ring. Points are from SHA-1, 160 per server of average weight. The key hash is
+    /// CRC-32. dalli includes its namespace in the hashed key.
     ///
     /// If a server is not usable, up to 19 further hashes choose other servers, as with dalli's
     /// `failover`. After these hashes, the ring uses the next servers on the circle, unlike dalli.
     Dalli,
-    /// pymemcache's `HashClient` with its default hasher, for ASCII keys of type `str`. (It hashes
-    /// keys of type `bytes` in their printed form, `b'user:1'`, including the quotes.) It hashes
-    /// the key without `key_prefix`.
+    /// pymemcache's `HashClient` with its default hasher, for ASCII keys of type `str`. (pymemcache
+    /// hashes keys of type `bytes` in their printed form, `b'user:1'`, including the quotes.) The
+    /// hashed key does not include `key_prefix`.
     ///
     /// If a server is not usable, the ring uses the server with the next highest score, as
     /// pymemcache does.
     Pymemcache,
-    /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server listed
-    /// several times gets more keys. gomemcache uses no other server if a server is not usable.
+    /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server that
+    /// is listed several times gets more keys. If a server is not usable, gomemcache does not use
+    /// another one.
     Gomemcache,
 }
 
@@ -135,7 +136,8 @@ pub enum RingError {
     WeightsUnsupported,
 }
 
-/// A method of distributing keys, prepared for an immutable list of servers.
+/// A method of distributing keys over an immutable list of servers, with its precomputed points or
+/// hashes.
 ///
 /// A server that is listed twice has two shares with [`Modula`](Hashing::Modula),
 /// [`Gomemcache`](Hashing::Gomemcache) and [`Jump`](Hashing::Jump). With the other methods, one of
@@ -154,8 +156,8 @@ enum Method {
 }
 
 impl Ring {
-    /// Builds a ring of the servers that are alive with a weight above 0. Methods with points use
-    /// eight bytes per point.
+    /// Builds a ring of the servers that are alive and have a weight above 0. Methods with points
+    /// use eight bytes of memory per point.
     ///
     /// # Errors
     /// See [`RingError`].
@@ -185,26 +187,27 @@ impl Ring {
             Hashing::Ketama(hash) | Hashing::KetamaWeighted(hash) => {
                 Method::Continuum(Continuum::libmemcached_weighted(&members, hash))
             }
-            // These two clients also count servers of weight 0 when they compute the points.
+            // These two clients include servers of weight 0 in the number of servers when they
+            // compute the points.
             Hashing::Spymemcached => Method::Continuum(Continuum::spymemcached(&alive)),
             Hashing::Dalli => Method::Continuum(Continuum::dalli(&alive)),
             Hashing::Pymemcache => Method::Pymemcache(Pymemcache::new(&members)),
         }))
     }
 
-    /// Returns the index of the server of a key, in the list of nodes.
+    /// Returns the server of a key, as an index in the list of nodes.
     #[must_use]
     pub fn pick(&self, key: &[u8]) -> usize {
         self.pick_where(key, |_| true).expect("a ring has a server")
     }
 
-    /// Returns the index of the server of a key. If `is_usable` rejects it, returns the next usable
-    /// server for this key, or `None` if no server is usable.
+    /// Returns the server of a key, as an index in the list of nodes. If `is_usable` rejects that
+    /// server, returns the next usable server for this key, or `None` if no server is usable.
     ///
-    /// Keys of usable servers keep their server. The other keys are spread over the usable servers,
-    /// except with [`Modula`](Hashing::Modula) and [`Gomemcache`](Hashing::Gomemcache), which move
-    /// all keys of one server to a single other server. `is_usable` may be called several times for
-    /// a server.
+    /// Keys of usable servers keep their server. The keys of an unusable server are spread over the
+    /// usable servers, with two exceptions: [`Modula`](Hashing::Modula) and
+    /// [`Gomemcache`](Hashing::Gomemcache) move them all to one other server. `is_usable` may be
+    /// called several times for a server.
     #[must_use]
     pub fn pick_where(
         &self,

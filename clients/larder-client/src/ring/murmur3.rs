@@ -10,12 +10,12 @@ pub fn murmur3(bytes: &[u8], seed: u32) -> u32 {
     Murmur3::new(seed).update(bytes).finish()
 }
 
-/// An unfinished hash. A caller hashes the common prefix of many inputs once, and continues from a
-/// copy.
+/// An unfinished hash. To hash many inputs with a common prefix, a caller hashes the prefix once
+/// and continues each input from a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Murmur3 {
     state: u32,
-    /// The last bytes, fewer than four, which `update` mixes in together with the next ones.
+    /// Up to three bytes that do not fill a 32-bit block yet. The next `update` mixes them in.
     pending: u32,
     pending_bits: u32,
     len: u32,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// memcached's port, which libmemcached omits from server names.
+/// memcached's default port. libmemcached omits it from server names.
 const DEFAULT_PORT: u16 = 11211;
 
 /// A server of a ring.
@@ -10,7 +10,7 @@ const DEFAULT_PORT: u16 = 11211;
 pub struct Node {
     /// The host, or the path of a unix socket.
     host: Box<str>,
-    /// The port; `None` for a unix socket.
+    /// The port. `None` for a unix socket.
     port: Option<u16>,
     ip: Option<IpAddr>,
     weight: u32,
@@ -25,14 +25,15 @@ impl Node {
         Self { host, port, ip: None, weight: 1, is_alive: true }
     }
 
-    /// Creates a server at a host and port, of weight 1. The ring hashes the host as written. Write
-    /// the host as in the configuration of the other clients, and IPv6 addresses without brackets.
+    /// Creates a server at a host and port, with weight 1. The ring hashes the host exactly as
+    /// written here: write it as in the configuration of the other clients, and IPv6 addresses
+    /// without brackets.
     #[must_use]
     pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
         Self::with_address(host.into(), Some(port))
     }
 
-    /// Creates a server behind a unix socket, of weight 1.
+    /// Creates a server behind a unix socket, with weight 1.
     #[must_use]
     pub fn unix(path: impl Into<Box<str>>) -> Self {
         Self::with_address(path.into(), None)
@@ -40,7 +41,7 @@ impl Node {
 
     /// Sets the server's share of the keys relative to the other servers. With a weight of 0, the
     /// server gets no keys. With methods that use points, a weight below about 1 ÷ 40 (ketama) or 1
-    /// ÷ 160 (dalli) of the average gives no point and no keys.
+    /// ÷ 160 (dalli) of the average gives the server no point and no keys.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
@@ -55,8 +56,8 @@ impl Node {
         self
     }
 
-    /// Sets whether the server is alive. A ring leaves out servers that are not alive, but keeps
-    /// the indexes of the list.
+    /// Sets whether the server is alive. A ring omits servers that are not alive. The indexes of
+    /// the other servers do not change.
     #[must_use]
     pub fn alive(mut self, is_alive: bool) -> Self {
         self.is_alive = is_alive;
@@ -71,7 +72,7 @@ impl Node {
         self.weight
     }
 
-    /// Returns the name: `host:port`, or the path.
+    /// Returns the name of the server: `host:port`, or the path of the unix socket.
     pub(super) fn name(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),
@@ -79,7 +80,8 @@ impl Node {
         }
     }
 
-    /// Returns the name in libmemcached: `host:port`, `host` for memcached's port, or `path:0`.
+    /// Returns the name that libmemcached hashes: `host:port`, `host` for memcached's default port,
+    /// or `path:0`.
     pub(super) fn libmemcached_name(&self) -> String {
         match self.port {
             Some(DEFAULT_PORT) => self.host.to_string(),
@@ -87,7 +89,8 @@ impl Node {
         }
     }
 
-    /// Returns the name in spymemcached: `host/ip:port`, or the plain name without an IP address.
+    /// Returns the name that spymemcached hashes: `host/ip:port`. Without an IP address, it is the
+    /// plain name.
     pub(super) fn spymemcached_name(&self) -> String {
         match (self.ip, self.port) {
             (Some(ip), Some(port)) => format!("{}/{ip}:{port}", self.host),

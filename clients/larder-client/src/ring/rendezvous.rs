@@ -30,8 +30,8 @@ impl Rendezvous {
             index: *index,
         };
         let mut servers: Box<[Server]> = nodes.iter().map(server).collect();
-        // The heaviest servers come first, because they win most often. Servers after the winner
-        // rarely need a logarithm, because a bound shows that they lose.
+        // The heaviest servers come first, because they win most often. For the servers after the
+        // winner, the bound on the score usually shows without a logarithm that they lose.
         servers.sort_by(|a, b| a.inverse.total_cmp(&b.inverse));
         let inverse = |server: Option<&Server>| server.map(|server| server.inverse);
         let is_weighted = inverse(servers.first()) != inverse(servers.last());
@@ -87,24 +87,24 @@ impl Rendezvous {
     }
 }
 
-/// Mixes a hash with the finaliser of SplitMix64: a bijection in which each bit of the input
-/// changes each bit of the output with a probability of about one half.
+/// Mixes a hash with the finaliser of SplitMix64. It is a bijection: flipping one bit of the input
+/// flips each bit of the output with a probability of about one half.
 pub(super) fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ hash >> 31
 }
 
-/// Converts the upper 52 bits to a number between 0 and 1, both excluded. With 53 bits the largest
-/// number would round up to 1.
+/// Converts the upper 52 bits of a hash to a number between 0 and 1, both exclusive. With 53 bits,
+/// the largest number would round up to 1.
 fn unit_interval(hash: u64) -> f64 {
     ((hash >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
 /// Computes the natural logarithm of a positive, normal number. The last bits of the standard
-/// library's result differ between machines, so machines could choose different servers for a key.
-/// This function uses only operations whose rounding IEEE 754 defines: ln m = 2 artanh((m − 1) ÷
-/// (m + 1)) for m near 1, as a series.
+/// library's result differ between machines, and the machines could then choose different servers
+/// for a key. This function uses only operations whose rounding IEEE 754 defines. For m near 1, it
+/// evaluates ln m = 2 artanh((m − 1) ÷ (m + 1)) as a series.
 fn ln(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let mut exponent = (x.to_bits() >> 52) as f64 - 1023.0;
@@ -123,9 +123,9 @@ fn ln(x: f64) -> f64 {
 /// pymemcache's `RendezvousHash` with its default seed, 0: the score is MurmurHash3 of `name-key`.
 #[derive(Clone, Debug)]
 pub(super) struct Pymemcache {
-    /// For each server, the state of the hash after its name, and its index in the list. The
-    /// servers are sorted by name in descending order, because the first of several equal scores
-    /// wins.
+    /// For each server, the state of the hash after its name and the `-`, and its index in the
+    /// list. The servers are sorted by name in descending order: the first of several equal scores
+    /// wins, as in pymemcache.
     servers: Box<[(Murmur3, u32)]>,
 }
 
