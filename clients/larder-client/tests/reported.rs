@@ -1,5 +1,5 @@
-//! Tests that reports through the crates `metrics` and `tracing` equal the client's own metrics and
-//! contain no secrets.
+//! Tests that the metrics reported through the crate `metrics` equal the client's own, and that
+//! neither they nor the events of the crate `tracing` contain secrets.
 //!
 //! This test is a separate program, because it installs the process-wide recorder and subscriber.
 
@@ -50,7 +50,7 @@ impl Log {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Returns the levels and texts of the events of a server.
+    /// Returns the level and text of each event about a server.
     fn lines(&self, port: u16) -> Vec<String> {
         let (text, server) = (self.text(), format!("\"127.0.0.1:{port}\""));
         let lines = text.lines().filter(|line| line.contains(&server));
@@ -69,7 +69,7 @@ impl Write for Log {
     }
 }
 
-/// Returns the value of a server's series, or `None` if the series does not exist.
+/// Returns the value of a server's metric series, or `None` if the series does not exist.
 fn reported(name: &str, port: u16, label: &str) -> Option<u64> {
     let text = exporter().render();
     let server = format!("server=\"127.0.0.1:{port}\"");
@@ -120,7 +120,7 @@ fn compare(client: &AnyClient, port: u16) {
     assert_eq!(number("larder_client_wait_duration_seconds_count", "").unwrap_or(0), 0);
 }
 
-/// The server replies correctly at first, and then with the value of another key.
+/// The server replies correctly at first, and later with the value of another key.
 #[test]
 fn exported_metrics_equal_the_client_s_and_contain_no_secrets() {
     let log = Log::of_process();
@@ -143,7 +143,7 @@ fn exported_metrics_equal_the_client_s_and_contain_no_secrets() {
             of(&client).breaker_is_open
         });
         drop(client.get("other-secret-key"));
-        // The task of a shared connection closes it slightly later.
+        // A shared connection is closed by its task, slightly later.
         wait_until(|| of(&client).open == 0);
         wait_until(|| reported("larder_client_connections", port, "") == Some(0));
         compare(&client, port);
@@ -220,7 +220,7 @@ fn a_replaced_list_is_traced() {
     });
 }
 
-/// Checks that docs/rust.md lists exactly the reported names.
+/// Checks that docs/rust.md lists exactly the names of the reported metrics.
 #[test]
 fn all_metric_names_are_documented() {
     exporter();

@@ -1,4 +1,4 @@
-//! Arguments and results of calls, with pymemcache's rules and messages.
+//! Conversion of the arguments and results of calls, with pymemcache's rules and messages.
 
 use crate::errors::{MemcacheClientError, MemcacheIllegalInputError};
 use crate::key::KeyRules;
@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The time limit that replaces an unlimited time: a year.
+/// The time limit that stands for an unlimited time: a year.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Object<'py> = Bound<'py, PyAny>;
@@ -37,8 +37,8 @@ pub(crate) fn defaults<'py>(
     Ok((value, cas).into_pyobject(py)?.into_any())
 }
 
-/// Converts the outcome of a store to pymemcache's result. Returns `None` if the store has a CAS
-/// and the item does not exist.
+/// Converts the outcome of a store to pymemcache's result: whether the item was stored, or `None`
+/// if a store by CAS found no item.
 pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),
@@ -47,7 +47,8 @@ pub(crate) fn outcome(stored: StoreOutcome) -> Option<bool> {
     }
 }
 
-/// Returns the exception for an invalid argument, with the text of a server's error.
+/// Returns the exception for an argument that the server would refuse. `words` is the text of the
+/// server's error.
 pub(crate) fn refused(py: Python<'_>, words: &str) -> PyErr {
     MemcacheClientError::new_err(PyBytes::new(py, words.as_bytes()).unbind())
 }
@@ -63,7 +64,7 @@ pub(crate) fn integer<'a, 'py>(
     })
 }
 
-/// Reads a memcached exptime: an argument in seconds or as a Unix time. The default is 0.
+/// Reads a memcached exptime, which is in seconds or a Unix time. The default is 0.
 pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
     let Some(value) = value else { return Ok(Ttl::FOREVER) };
     let number = integer(name, &value)?.extract();
@@ -71,7 +72,7 @@ pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
     Ok(Ttl::from_exptime(number))
 }
 
-/// Reads a CAS: a number, or its digits as `str` or `bytes`.
+/// Reads a CAS, which is a number or its digits as `str` or `bytes`.
 pub(crate) fn cas_number(cas: &Object<'_>) -> PyResult<u64> {
     let illegal = |problem: &str| {
         let shown = cas.repr()?;
@@ -102,7 +103,7 @@ pub(crate) fn seconds(time: Duration) -> Option<f64> {
     (time < FOREVER).then_some(time.as_secs_f64())
 }
 
-/// Checks a key and returns its bytes in requests, including the prefix.
+/// Checks a key, and returns it as sent to the server, including the prefix.
 #[pyfunction]
 #[pyo3(signature = (key, allow_unicode_keys, key_prefix = None), text_signature = "(key, allow_unicode_keys, key_prefix=b'')")]
 pub(crate) fn check_key_helper<'py>(
@@ -121,7 +122,7 @@ pub(crate) fn check_key_helper<'py>(
     Ok(PyBytes::new(key.py(), &rules.check(key)?))
 }
 
-/// The bytes of a key in requests, its serialized value, and the flags.
+/// A key as sent to the server, its serialized value, and the flags.
 type Serialized<'a, 'py> = (Cow<'a, [u8]>, Bound<'py, PyBytes>, u32);
 
 /// Serializes pairs of keys and values.

@@ -1,8 +1,8 @@
 //! The calls of a client for threads, with pymemcache's arguments and results.
 //!
 //! A call reads its arguments while it holds the interpreter's lock. It borrows keys and values
-//! from `str` and `bytes` objects, which are immutable and which its caller keeps alive. It copies
-//! everything else.
+//! from `str` and `bytes` objects, which are immutable, and its caller keeps these objects alive.
+//! It copies everything else.
 
 use crate::arguments::{
     cas_number, collect, defaults, duration, integer, none, outcome, refused, seconds, serialized,
@@ -23,13 +23,13 @@ use std::time::Duration;
 
 /// The base class of `Client` and `PooledClient`: a client of one server for any number of threads.
 ///
-/// The Python classes derive from it and call `_configure`, so that their `__init__` can be
-/// overridden.
+/// The Python classes derive from it. Their `__init__` calls `_configure`, so derived classes can
+/// override `__init__`.
 #[pyclass(subclass, frozen, module = "larder_client._native")]
 #[derive(Debug)]
 pub(crate) struct BaseClient {
     settings: OnceLock<Settings>,
-    /// The client; `None` before the first call, after `close`, and in a forked child process.
+    /// The client. `None` before the first call, after `close`, and in a forked child process.
     connected: Mutex<Option<blocking::Client>>,
 }
 
@@ -40,7 +40,7 @@ struct Settings {
     address: String,
     timeout: Duration,
     connect_timeout: Duration,
-    /// The size of the pool; `None` if all calls share one connection.
+    /// The size of the pool. `None` if all calls share one connection.
     connections_max: Option<usize>,
     idle_time_max: Duration,
     tls: Option<Py<BaseTls>>,
@@ -93,7 +93,7 @@ impl BaseClient {
             timeout: duration(timeout)?,
             connect_timeout: duration(connect_timeout)?,
             connections_max: max_pool_size,
-            // In pymemcache, 0 means forever.
+            // In pymemcache, 0 means no limit.
             idle_time_max: duration((pool_idle_timeout != 0.0).then_some(pool_idle_timeout))?,
             tls,
             keys: KeyRules { allow_unicode: allow_unicode_keys, prefix: key_prefix },
@@ -157,13 +157,13 @@ impl BaseClient {
         Ok(self.settings()?.ignore_exc)
     }
 
-    /// Drops the connections without closing them on the wire, because a child process must not use
-    /// its parent's connections.
+    /// Drops the connections of a forked child process without sending anything on them, because
+    /// the parent still uses them.
     fn _drop_connections(&self) {
         *self.connected() = None;
     }
 
-    /// Returns the numbers of open connections, of idle connections, and of threads that wait for a
+    /// Returns three numbers: open connections, idle connections, and threads that wait for a
     /// connection.
     fn connections(&self) -> (usize, usize, usize) {
         self.connected().as_ref().map_or((0, 0, 0), blocking::Client::connections)
@@ -178,14 +178,15 @@ impl BaseClient {
         }
     }
 
-    /// Returns the value of an item, or `default` if it does not exist.
+    /// Returns the value of an item, or `default` if the item does not exist.
     #[pyo3(signature = (key, default = None))]
     fn get<'py>(&self, key: &Object<'py>, default: Option<Object<'py>>) -> PyResult<Object<'py>> {
         let found = self.look_up(key, |client, key| client.get_with_flags(key), &Self::value)?;
         Ok(found.or(default).unwrap_or_else(|| none(key.py())))
     }
 
-    /// Returns the value of an item and its CAS, or `(default, cas_default)` if it does not exist.
+    /// Returns the value of an item and its CAS, or `(default, cas_default)` if the item does not
+    /// exist.
     #[pyo3(signature = (key, default = None, cas_default = None))]
     fn gets<'py>(
         &self,
@@ -197,7 +198,7 @@ impl BaseClient {
         found.map_or_else(|| defaults(key.py(), default, cas_default), Ok)
     }
 
-    /// Sets the expiry of an item and returns its value, or `default` if it does not exist.
+    /// Sets the expiry of an item and returns its value, or `default` if the item does not exist.
     #[pyo3(signature = (key, expire = None, default = None), text_signature = "(self, key, expire=0, default=None)")]
     fn gat<'py>(
         &self,
@@ -210,8 +211,8 @@ impl BaseClient {
         Ok(found.or(default).unwrap_or_else(|| none(key.py())))
     }
 
-    /// Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if it
-    /// does not exist.
+    /// Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if the
+    /// item does not exist.
     #[pyo3(signature = (key, expire = None, default = None, cas_default = None),
         text_signature = "(self, key, expire=0, default=None, cas_default=None)")]
     fn gats<'py>(
@@ -226,12 +227,12 @@ impl BaseClient {
         found.map_or_else(|| defaults(key.py(), default, cas_default), Ok)
     }
 
-    /// Returns the values of the existing keys as a dictionary, with one batch of requests.
+    /// Returns a dictionary with the values of the keys that exist. Sends one batch of requests.
     fn get_many<'py>(&self, keys: &Object<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.look_up_many(keys, |client, keys| client.get_many(keys), &Self::value)
     }
 
-    /// Returns the values and CAS of the existing keys as a dictionary of pairs, with one batch of
+    /// Returns a dictionary with pairs of value and CAS for the keys that exist. Sends one batch of
     /// requests.
     fn gets_many<'py>(&self, keys: &Object<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.look_up_many(keys, |client, keys| client.gets_many(keys), &Self::value_and_cas)
@@ -251,7 +252,8 @@ impl BaseClient {
         self.store(StoreMode::Set, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if it does not exist. Returns whether it was stored, or True with `noreply`.
+    /// Stores an item if it does not exist. Returns whether the item was stored. With `noreply`,
+    /// always returns True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn add<'py>(
@@ -265,7 +267,8 @@ impl BaseClient {
         self.store(StoreMode::Add, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if it exists. Returns whether it was stored, or True with `noreply`.
+    /// Stores an item if it exists. Returns whether the item was stored. With `noreply`, always
+    /// returns True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn replace<'py>(
@@ -279,7 +282,7 @@ impl BaseClient {
         self.store(StoreMode::Replace, key, value, expire, noreply, flags)
     }
 
-    /// Appends to a value. Returns whether the item existed, or True with `noreply`.
+    /// Appends to a value. Returns whether the item existed. With `noreply`, always returns True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn append<'py>(
@@ -293,7 +296,7 @@ impl BaseClient {
         self.store(StoreMode::Append, key, value, expire, noreply, flags)
     }
 
-    /// Prepends to a value. Returns whether the item existed, or True with `noreply`.
+    /// Prepends to a value. Returns whether the item existed. With `noreply`, always returns True.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn prepend<'py>(
@@ -307,8 +310,8 @@ impl BaseClient {
         self.store(StoreMode::Prepend, key, value, expire, noreply, flags)
     }
 
-    /// Stores an item if the present one has this CAS. Returns True if it was stored, False if the
-    /// item has another CAS, and None if it does not exist. With `noreply`, returns True.
+    /// Stores an item if the current item has this CAS. Returns True if the item was stored, False
+    /// if it has another CAS, and None if it does not exist. With `noreply`, always returns True.
     #[pyo3(signature = (key, value, cas, expire = None, noreply = false, flags = None),
         text_signature = "(self, key, value, cas, expire=0, noreply=False, flags=None)")]
     fn cas<'py>(
@@ -331,8 +334,8 @@ impl BaseClient {
         Ok(if noreply { Some(true) } else { outcome(stored) })
     }
 
-    /// Stores the items of a dictionary, with one batch of requests. Returns the keys that were not
-    /// stored, or an empty list with `noreply`.
+    /// Stores the items of a dictionary. Sends one batch of requests. Returns the keys that were
+    /// not stored. With `noreply`, always returns an empty list.
     #[pyo3(signature = (values, expire = None, noreply = None, flags = None),
         text_signature = "(self, values, expire=0, noreply=None, flags=None)")]
     fn set_many<'py>(
@@ -360,7 +363,7 @@ impl BaseClient {
         Ok(failed)
     }
 
-    /// Removes an item. Returns whether it existed, or True with `noreply`.
+    /// Removes an item. Returns whether the item existed. With `noreply`, always returns True.
     #[pyo3(signature = (key, noreply = None))]
     fn delete(&self, key: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
         let settings = self.settings()?;
@@ -369,7 +372,7 @@ impl BaseClient {
         Ok(noreply.unwrap_or(settings.default_noreply) || was_there)
     }
 
-    /// Removes items, with one batch of requests. Returns True.
+    /// Removes items. Sends one batch of requests. Returns True.
     #[pyo3(signature = (keys, noreply = None))]
     fn delete_many(&self, keys: &Object<'_>, noreply: Option<bool>) -> PyResult<bool> {
         // The call ignores `noreply`, because its result is always True.
@@ -383,20 +386,21 @@ impl BaseClient {
     }
 
     /// Adds `value` to a number, modulo 2^64. Returns the new number, or None if the item does not
-    /// exist or with `noreply`.
+    /// exist. With `noreply`, always returns None.
     #[pyo3(signature = (key, value, noreply = false))]
     fn incr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.incr(key, delta))
     }
 
     /// Subtracts `value` from a number, but not below 0. Returns the new number, or None if the
-    /// item does not exist or with `noreply`.
+    /// item does not exist. With `noreply`, always returns None.
     #[pyo3(signature = (key, value, noreply = false))]
     fn decr(&self, key: &Object<'_>, value: &Object<'_>, noreply: bool) -> PyResult<Option<u64>> {
         self.count(key, value, noreply, |client, key, delta| client.decr(key, delta))
     }
 
-    /// Sets the expiry of an item. Returns whether it exists, or True with `noreply`.
+    /// Sets the expiry of an item. Returns whether the item exists. With `noreply`, always returns
+    /// True.
     #[pyo3(signature = (key, expire = None, noreply = None),
         text_signature = "(self, key, expire=0, noreply=None)")]
     fn touch<'py>(
@@ -420,7 +424,7 @@ impl BaseClient {
         delay: Option<Object<'py>>,
         noreply: Option<bool>,
     ) -> PyResult<bool> {
-        // The call ignores `noreply`, because without an exception its result is always True.
+        // The call ignores `noreply`, because its result is True with and without `noreply`.
         let _ = noreply;
         let delay = ttl("delay", delay)?;
         self.call(py, |client| client.flush_after(delay))?;
@@ -455,13 +459,13 @@ impl BaseClient {
     }
 
     fn connected(&self) -> MutexGuard<'_, Option<blocking::Client>> {
-        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread
-        // with the interpreter's lock locks it, so no other thread holds it during a fork.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use. Threads lock
+        // it only while they hold the interpreter's lock, so no other thread holds it during a
+        // fork.
         self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the client, after building it if necessary. Building releases the interpreter's
-    /// lock.
+    /// Returns the client, and builds it if necessary. Building releases the interpreter's lock.
     fn client(&self, py: Python<'_>) -> PyResult<blocking::Client> {
         if let Some(client) = &*self.connected() {
             return Ok(client.clone());
@@ -483,7 +487,8 @@ impl BaseClient {
         };
         // Building resolves the server's name, which may take a long time.
         let built = py.detach(|| builder.build()).map_err(|error| exception(py, &error))?;
-        // Another thread may have built a client concurrently. Then this call uses that one.
+        // If another thread has built a client concurrently, this call uses the other thread's
+        // client.
         Ok(self.connected().get_or_insert(built).clone())
     }
 
@@ -495,7 +500,7 @@ impl BaseClient {
         loop {
             match call(&self.client(py)?) {
                 Ok(output) => return Ok(output),
-                // Another thread has closed the client, so this call builds a new one.
+                // Another thread has closed the client, so this call builds a new client.
                 Err(error) if matches!(error.kind(), ErrorKind::ClientClosed) => (),
                 Err(error) => return Err(exception(py, &error)),
             }
@@ -558,8 +563,7 @@ impl BaseClient {
         Ok(self.forgive(py, found())?.unwrap_or_else(|| PyDict::new(py)))
     }
 
-    /// Converts exceptions to misses if `ignore_exc` is set, except exceptions that end the
-    /// program.
+    /// If `ignore_exc` is set, converts exceptions to misses.
     fn forgive<T>(&self, py: Python<'_>, found: PyResult<Option<T>>) -> PyResult<Option<T>> {
         match found {
             // Exceptions that end the program, such as `KeyboardInterrupt`, pass through.

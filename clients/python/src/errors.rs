@@ -53,8 +53,8 @@ create_exception!(
     "The server closed the connection."
 );
 
-/// Converts an error to an exception. Its attribute `is_ambiguous` shows whether the change may
-/// have happened.
+/// Converts an error to an exception. The exception's attribute `is_ambiguous` tells whether the
+/// change may have happened.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);
     // Not every exception class accepts attributes.
@@ -81,7 +81,8 @@ fn of_kind(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
-/// Returns an `OSError`, or its subclass for this error, such as `ConnectionRefusedError`.
+/// Returns an `OSError`, or the subclass of `OSError` for this error, such as
+/// `ConnectionRefusedError`.
 fn system_error(error: &io::Error, text: String) -> PyErr {
     match error.raw_os_error() {
         Some(number) => pyo3::exceptions::PyOSError::new_err((number, text)),
@@ -89,8 +90,8 @@ fn system_error(error: &io::Error, text: String) -> PyErr {
     }
 }
 
-/// Returns the text of a server's error without `CLIENT_ERROR` or `SERVER_ERROR`: bytes, as in
-/// pymemcache.
+/// Returns the text of a server's error without `CLIENT_ERROR` or `SERVER_ERROR`. As in pymemcache,
+/// it is a `bytes` object.
 fn words(py: Python<'_>, line: &str) -> Py<PyBytes> {
     let words = line.split_once(' ').map_or(line, |(_, words)| words);
     PyBytes::new(py, words.as_bytes()).unbind()

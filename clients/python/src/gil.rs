@@ -1,9 +1,10 @@
-//! The interpreter's lock (the GIL) during waits for a server.
+//! Decides when a thread that waits for a server releases the interpreter's lock (the GIL).
 //!
 //! A thread that releases the lock may wait up to 5 ms to get it back, but a nearby server replies
-//! within some tens of microseconds. If only one thread uses the client, the thread therefore keeps
-//! the lock for a moment, and releases it if the reply takes longer. Threads that use the client
-//! concurrently would keep each other from sending, so they release the lock at once:
+//! within some tens of microseconds. If only one thread uses the client, that thread keeps the lock
+//! for up to 40 µs, and releases it if the reply takes longer. Threads that use the client
+//! concurrently release the lock at once, because they would otherwise keep each other from
+//! sending:
 //!
 //! ```text
 //!   sent ─▶ is there a reply? (polls for up to 40 µs, unless recent replies took over 80 µs, ── yes ──▶ continue
@@ -19,12 +20,12 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// The time for which a thread polls before it releases the lock.
+/// How long a thread polls before it releases the lock.
 const SPIN: Duration = Duration::from_micros(40);
 /// The mean response time above which threads release the lock at once.
 const SLOW: Duration = Duration::from_micros(80);
-/// The longest wait without the lock before a thread handles signals. A signal that arrives just
-/// before the wait, or during a wait for another thread, does not end the wait.
+/// How long a thread waits without the lock before it handles signals. A signal that arrives just
+/// before a wait, or during a wait for another thread, does not end the wait.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 thread_local! {
@@ -32,17 +33,17 @@ thread_local! {
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
-/// Takes the exception that a signal handler has raised in an interrupted call. Returns `None` if
-/// there is no exception.
+/// Removes and returns the exception that a signal handler has raised during a wait of this thread.
+/// Returns `None` if there is none.
 pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// The time within which waits of two threads count as concurrent. It exceeds the 5 ms after which
-/// a computing thread passes the lock on.
+/// Waits of two threads within this time count as concurrent. It exceeds the 5 ms after which a
+/// computing thread must release the lock to a waiting one.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// Statistics of the waits of a client.
+/// The waiter of a client, with statistics of recent waits.
 #[derive(Debug, Default)]
 pub(crate) struct Gil {
     /// A moving average of recent response times, in nanoseconds.
@@ -50,19 +51,18 @@ pub(crate) struct Gil {
     last: Mutex<Option<Last>>,
 }
 
-/// The last wait.
+/// The thread of the last wait.
 #[derive(Debug)]
 struct Last {
     thread: ThreadId,
-    /// The time of the last change from another thread to this one. `None` if no other thread has
-    /// waited.
+    /// When this thread became the last one to wait after another thread. `None` if no other thread
+    /// has waited.
     other: Option<Instant>,
 }
 
 impl Gil {
-    /// Records a wait of this thread. Returns false if the previous wait was in another thread.
-    /// Also returns false within the time [`TOGETHER`] after waits changed from another thread to
-    /// this one.
+    /// Records a wait of this thread. Returns false if the previous wait was in another thread, and
+    /// for [`TOGETHER`] after such a change of threads.
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();
@@ -80,7 +80,7 @@ impl Gil {
 
     fn note(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
-        // A concurrent update may be lost, which has little effect on an average.
+        // A concurrent update may be lost. That has little effect on an average.
         let recent = self.recent.load(Ordering::Relaxed);
         self.recent.store(recent - recent / 8 + nanos / 8, Ordering::Relaxed);
     }

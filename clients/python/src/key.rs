@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use std::borrow::Cow;
 
-/// The longest key in bytes, including its prefix.
+/// The length limit of a key including its prefix, in bytes.
 const LEN_MAX: usize = 250;
 
 /// The rules and the prefix of keys.

@@ -1,9 +1,9 @@
-//! pymemcache's hash function for the choice of a server.
+//! pymemcache's hash function for choosing a server.
 
 use larder_client::ring::murmur3;
 use pyo3::prelude::*;
 
-/// Hashes the lowest byte of each character with MurmurHash3, like pymemcache.
+/// Hashes the lowest byte of each character's code point with MurmurHash3, like pymemcache.
 #[pyfunction]
 #[pyo3(signature = (data, seed = 0))]
 pub(crate) fn murmur3_32(data: &str, seed: u32) -> u32 {

@@ -1,4 +1,4 @@
-//! TLS settings for clients for threads. Python's `ssl` encrypts the other connections.
+//! TLS settings for the clients for threads. Python's `ssl` encrypts all other connections.
 
 use larder_client::Tls;
 use pyo3::exceptions::PyValueError;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use std::io;
 use std::path::PathBuf;
 
-/// The base class of `larder_client.Tls`: the content of the files.
+/// The base class of `larder_client.Tls`. It contains the contents of the files.
 #[pyclass(subclass, frozen, module = "larder_client._native")]
 #[derive(Debug)]
 pub(crate) struct BaseTls {
@@ -29,8 +29,8 @@ impl BaseTls {
     }
 }
 
-/// Converts the error of a file or a name to `ValueError`, or to the exception of a system error,
-/// such as `FileNotFoundError`.
+/// Converts an error about invalid contents or an invalid name to `ValueError`, and a system error
+/// to its exception, such as `FileNotFoundError`.
 fn exception(error: io::Error) -> PyErr {
     match error.kind() {
         io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),

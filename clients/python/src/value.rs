@@ -10,19 +10,19 @@ use pyo3::types::{PyBytes, PyString};
 /// The conversion of values.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// An object with `serialize` and `deserialize`. Without it, nothing is converted, and lookups
-    /// return bytes.
+    /// An object with `serialize` and `deserialize`. With `None`, values are not converted, and
+    /// lookups return bytes.
     pub(crate) serde: Option<Py<PyAny>>,
-    /// The encoding of values other than bytes. `encode` converts these values to text first.
+    /// The text encoding for values other than bytes. `encode` first converts these values to text.
     pub(crate) encoding: String,
 }
 
 impl Values {
-    /// Serializes a value to bytes and flags. `flags`, if given, override the serializer's flags.
+    /// Serializes a value to bytes and flags. `flags` override the serializer's flags.
     ///
     /// # Errors
-    /// `MemcacheIllegalInputError` if the text cannot be encoded. Exceptions of the serializer are
-    /// passed on.
+    /// `MemcacheIllegalInputError` if the text cannot be encoded, and the exceptions of the
+    /// serializer.
     pub(crate) fn serialize<'py>(
         &self,
         key: &Bound<'py, PyAny>,
@@ -57,7 +57,7 @@ impl Values {
         Ok(encoded.cast_into()?)
     }
 
-    /// Returns the value of an item, or the stored bytes without a serde.
+    /// Returns the value of an item. Without a serde, this is the stored bytes.
     ///
     /// # Errors
     /// Exceptions of the deserializer.

@@ -15,11 +15,11 @@ from server import LARDERD, Server, wait_until  # noqa: E402
 
 from larder_client import PooledClient  # noqa: E402
 
-#: The larderd of the server's own tests, or otherwise the debug build, which scripts/test-python builds if it is
-#: missing.
+#: The larderd of the server's own tests. If it does not exist, the debug build, which scripts/test-python builds if
+#: necessary.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
-#: Long time limits, so that no test fails because the machine is busy.
+#: Long time limits: no test may fail because the machine is busy.
 PATIENT = {"timeout": 60.0, "connect_timeout": 60.0}
 
 
@@ -33,7 +33,7 @@ def start(kind, **settings):
 
 
 class Restartable:
-    """A context manager with a server that tests can kill and start again on the same port."""
+    """A context manager for a server that tests can kill and start again on the same port."""
 
     def __init__(self, kind):
         program = str(LARDERD) if kind == "larderd" else shutil.which("memcached")

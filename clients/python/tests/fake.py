@@ -1,4 +1,4 @@
-"""A scripted server inside the test."""
+"""A scripted server in the test process."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ CLOSE = object()
 RESET = object()
 SILENCE = object()
 
-#: Replies to a store, their exceptions, and whether the value may have been stored.
+#: Replies to a store, the exception that each raises, and whether the value may have been stored.
 FAILED_STORES = [
     (b"ERROR\r\n", MemcacheUnknownCommandError, True),
     (b"CLIENT_ERROR bad command line format\r\n", MemcacheClientError, False),
@@ -32,8 +32,8 @@ FAILED_STORES = [
 
 
 class Fake:
-    """A context manager with a server that replies to each received piece of requests with the next of `answers`:
-    bytes, `CLOSE`, `RESET` or `SILENCE`. It does not reply to further pieces."""
+    """A context manager for a server that reacts to each received piece of data with the next element of `answers`:
+    bytes, `CLOSE`, `RESET` or `SILENCE`. After the last element, it does not reply any more."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""The clients for asyncio with larderd and memcached: results of calls and stored values."""
+"""Tests the clients for asyncio with larderd and memcached: the results of calls and the stored values."""
 
 import asyncio
 import functools
@@ -27,13 +27,13 @@ LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 @pytest.fixture(params=LOOPS)
 def run(request):
-    """Runs a coroutine in a loop of each kind."""
+    """A function that runs a coroutine in a new loop, for each kind of loop."""
     return LOOPS[request.param]
 
 
 @pytest.fixture
 def connected(run, server):
-    """Runs a coroutine function with a client of an empty server."""
+    """A function that runs a coroutine function with a client of an empty server."""
 
     def with_client(work, **settings):
         async def main():
@@ -49,7 +49,7 @@ def connected(run, server):
 def with_client(test):
     """Converts a coroutine function into a test."""
 
-    # pytest reads the names of fixtures from the signature, so the wrapper keeps its own signature.
+    # The wrapper keeps its own signature, because pytest reads the names of fixtures from the signature.
     @functools.wraps(test, assigned=("__name__", "__doc__"), updated=())
     def wrapper(connected):
         connected(test)
@@ -201,7 +201,7 @@ def test_results_with_noreply(connected):
 
 
 class Reversing:
-    """Stores text reversed, with a flag."""
+    """A serde that stores reversed text with flags."""
 
     def serialize(self, key, value):
         return value[::-1].encode(), 7 if key == "seven" else 2**32 - 1
@@ -290,7 +290,7 @@ def test_version_and_statistics(connected, server):
 
 @with_client
 async def test_calls_of_many_tasks(client):
-    """Makes more concurrent calls than the limit of calls under way."""
+    """Makes more concurrent calls than a connection may have under way."""
     values = {f"key{n}": b"%d" % n for n in range(3000)}
     assert await asyncio.gather(*(client.set(key, value) for key, value in values.items())) == [True] * 3000
     assert await asyncio.gather(*map(client.get, values)) == list(values.values())

@@ -1,4 +1,4 @@
-"""The clients for asyncio under failures, deadlines, cancelled calls and forks."""
+"""Tests the clients for asyncio with failures, deadlines, cancelled calls and forks."""
 
 import asyncio
 import random
@@ -25,12 +25,12 @@ LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 @pytest.fixture(params=LOOPS)
 def run(request):
-    """Runs a coroutine in a loop of each kind."""
+    """A function that runs a coroutine in a new loop, for each kind of loop."""
     return LOOPS[request.param]
 
 
 async def until(condition, event):
-    """Waits until `condition()` is true, while the loop runs."""
+    """Waits until `condition()` is true. The loop continues to run."""
     await asyncio.to_thread(wait_until, condition, event)
 
 
@@ -107,8 +107,8 @@ def test_a_call_cancelled_before_it_is_sent_is_not_sent(run):
     async def main():
         with Fake(b"STORED\r\n", b"END\r\n") as fake:
             client = Client(fake.address, **PATIENT)
-            # Cancels the second call: in the first round while no connection is open, and in the second round in the
-            # iteration that would send the call.
+            # Cancels the second call. In the first round, no connection is open. In the second round, the call is
+            # cancelled in the iteration that would send it.
             for round in range(2):
                 wanted = asyncio.create_task(client.set("a", "1") if round == 0 else client.get("a"))
                 given_up = asyncio.create_task(client.set("b", "2"))
@@ -129,8 +129,8 @@ def test_a_silent_connection_is_closed_after_a_cancelled_call(run):
             given_up = asyncio.create_task(client.get("a"))
             await until(lambda: fake.requests, "the request")
             given_up.cancel()
-            # This call ends before its own deadline of 60 s, because the client closes a connection without replies for
-            # a second after a cancelled call.
+            # This call ends before its own deadline of 60 s: after a cancelled call, the client closes a connection on
+            # which no reply has arrived for a second.
             begun = time.monotonic()
             with pytest.raises(TimeoutError):
                 await client.set("b", "x")
@@ -144,7 +144,7 @@ def test_a_silent_connection_is_closed_after_a_cancelled_call(run):
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 def test_cancelled_calls_mix_up_no_values(kind, server):
-    """Cancels calls at random moments. Values contain their keys."""
+    """Cancels calls at random moments. Each value contains its key."""
 
     async def work(client, n):
         chance = random.Random(n)
@@ -218,7 +218,7 @@ def test_connecting_respects_its_time_limit(run):
             with pytest.raises(TimeoutError) as raised:
                 await client.set("key", "x")
             assert raised.value.is_ambiguous is False
-            # uvloop's clock counts whole milliseconds, so its timers may fire a moment early.
+            # uvloop's clock counts whole milliseconds, so its timers may fire up to a millisecond early.
             assert 0.19 <= time.monotonic() - begun < 30
             client = Client(listener.getsockname(), connect_timeout=60, timeout=0.2)
             with pytest.raises(TimeoutError):
@@ -257,7 +257,7 @@ def test_unreachable_servers(run):
             # All calls that wait for the connection fail.
             calls = await asyncio.gather(*(client.get("key") for _ in range(9)), return_exceptions=True)
             assert {type(error) for error in calls} == {ConnectionRefusedError}
-            # After several failures, calls fail at once for a short time.
+            # After several failures, calls fail at once for a short time. The other calls try to connect.
             messages = set()
             for _ in range(10):
                 with pytest.raises(ConnectionError) as raised:
@@ -278,7 +278,7 @@ def test_an_idle_connection_closed_by_the_server_is_replaced(run, kind):
         with Restartable(kind) as server:
             client = Client(server.address, **PATIENT)
             assert await client.set("key", "x", noreply=False)
-            # The loop does not run until the next call, so the client has not yet detected that the server closed the
+            # The loop does not run before the next call, so the client has not yet detected that the server closed the
             # connection.
             server.kill()
             server.start()
@@ -291,7 +291,7 @@ def test_an_idle_connection_closed_by_the_server_is_replaced(run, kind):
 
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
 def test_a_restarted_server_under_load(run, kind):
-    """Checks that each task reads its own stored values, or misses."""
+    """Checks that each task reads either its own stored values or misses."""
 
     async def main():
         with Restartable(kind) as server:
@@ -376,7 +376,7 @@ def test_calls_end_in_time_while_the_server_reads_nothing(run):
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert time.monotonic() - begun < 30
             assert {type(result) for result in results} == {TimeoutError}
-            # Unsent changes have not happened, so `is_ambiguous` is False for some calls.
+            # `is_ambiguous` is False for unsent changes, because they have not happened.
             assert {result.is_ambiguous for result in results} == {True, False}
             await client.close()
 

@@ -1,4 +1,4 @@
-"""Calls with larderd and memcached: their results and the stored values."""
+"""Tests calls with larderd and memcached: their results and the stored values."""
 
 import time
 
@@ -186,7 +186,7 @@ def test_a_client_works_like_a_dictionary(client):
 
 
 class Reversing:
-    """Stores text reversed, with a flag."""
+    """A serde that stores reversed text with flags."""
 
     def serialize(self, key, value):
         return value[::-1].encode(), 7 if key == "seven" else 2**32 - 1

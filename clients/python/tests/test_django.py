@@ -1,4 +1,4 @@
-"""LarderCache, tested like Django tests its own caches."""
+"""Tests LarderCache in the way Django tests its own caches."""
 
 import pickle
 import threading

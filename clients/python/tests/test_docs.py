@@ -1,4 +1,4 @@
-"""Tests that the examples of the documentation run. Only the server's port is replaced."""
+"""Tests that the examples of the documentation run. Only the port of the server is replaced."""
 
 import importlib
 import re

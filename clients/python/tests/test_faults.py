@@ -1,4 +1,4 @@
-"""Tests the exceptions after faults of servers, and that the client continues to work."""
+"""Tests the exceptions that server faults raise, and that the client continues to work."""
 
 import signal
 import socket
@@ -91,7 +91,7 @@ def test_a_pool_without_a_free_connection_is_a_timeout():
             messages.append(str(raised.value))
 
         def run_other(*_):
-            # The interrupted call keeps its connection until this handler returns, even past its own deadline.
+            # The interrupted call keeps its connection until this handler returns, even after the call's own deadline.
             other = threading.Thread(target=call)
             other.start()
             wait_until(lambda: client.connections() == (1, 0, 1), "one thread waits for the other")

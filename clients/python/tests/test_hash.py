@@ -1,4 +1,4 @@
-"""Several servers: each key belongs to the same server as with pymemcache."""
+"""Tests the client of several servers: each key belongs to the same server as with pymemcache."""
 
 import random
 import time

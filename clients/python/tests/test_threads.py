@@ -1,4 +1,4 @@
-"""Threads, signals and forks."""
+"""Tests clients with threads, signals and forks."""
 
 import contextlib
 import os
@@ -18,7 +18,8 @@ from larder_client import Client, MemcacheError, PooledClient
 
 
 def together(number, work):
-    """Runs `work(n)` for each `n` below `number` in a thread of its own. Raises the first exception if some fail."""
+    """Runs `work(n)` for each `n` below `number`, each in a thread of its own. Raises the first exception, if there is
+    one."""
     raised = []
 
     def run(n):
@@ -127,7 +128,7 @@ def test_other_threads_run_while_a_thread_waits(waits_for):
         threads = [threading.Thread(target=wait) for _ in range(number)]
         [thread.start() for thread in threads]
         wait_until(lambda: fake.requests and client.connections()[2] == number - 1, "they wait")
-        # If the waiting threads kept the interpreter's lock, this thread would not run before they end.
+        # If the waiting threads kept the interpreter's lock, this loop would not run until they have ended.
         for _ in range(100_000):
             pass
         assert not over
@@ -222,8 +223,8 @@ def test_signal_handlers_may_make_calls(size):
             if len(fake.requests) < 2:
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 return
-            # The reply to the interrupted call arrives 0.1 s later. On a shared connection the reply to the nested call
-            # follows it.
+            # The reply to the interrupted call arrives 0.1 s later. On a shared connection, the reply to the nested
+            # call follows it.
             answers = threading.Timer(0.1, fake.connections[0].sendall, [b"VALUE key 0 1\r\nx\r\nEND\r\n"])
             fake.answers.append(b"VALUE other 0 1\r\ny\r\nEND\r\n")
             if size is None:
@@ -262,8 +263,8 @@ def test_a_signal_is_handled_in_every_phase_of_a_call():
         try:
             thread.start()
             for number in range(rounds):
-                # The signal arrives before the request is sent, while the thread polls, or while it waits without the
-                # lock.
+                # Depending on the round, the signal arrives before the request is sent, while the thread polls, or
+                # while it waits without the lock.
                 signal.setitimer(signal.ITIMER_REAL, (number + 1) * 5e-6)
                 assert client.get("key") is None
         finally:
@@ -287,7 +288,7 @@ def sockets():
     """Returns the sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        # One of the descriptors was the directory's own, which `listdir` has closed.
+        # One descriptor was that of the directory itself. `listdir` has closed it.
         with contextlib.suppress(FileNotFoundError):
             found.add(os.readlink(f"/proc/self/fd/{name}"))
     return {link for link in found if link.startswith("socket:")}

@@ -1,4 +1,4 @@
-"""TLS of all clients with larderd and memcached. The certificates are made with openssl."""
+"""Tests TLS of all clients with larderd and memcached. openssl creates the certificates."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 
 class Blocking:
-    """Makes calls with a client for asyncio, each in a loop of its own."""
+    """A blocking front of a client for asyncio. Each call runs in a loop of its own."""
 
     def __init__(self, run, client):
         self.run, self.client = run, client
@@ -76,7 +76,7 @@ def connect(request):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The files of a CA, of a server and a client with certificates of this CA, and of another CA."""
+    """A folder with the files of a CA, of a server and a client with certificates from this CA, and of another CA."""
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
     authority.issue("server", "IP:127.0.0.1", "DNS:cache.test")
@@ -138,7 +138,7 @@ def error(call):
 
 
 def test_a_server_can_require_a_client_certificate(mutual, connect, tls):
-    # The server refuses the client after the handshake. The reason may be lost when it closes the connection.
+    # The server refuses the client after the handshake. When it closes the connection, the reason may be lost.
     def is_told():
         text = error(lambda: connect(mutual, tls=tls).get("key")).lower().replace(" ", "")
         return "certificaterequired" in text
@@ -217,8 +217,8 @@ def test_many_threads(secure, tls):
 
 @pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
 def test_many_tasks(folder, tls, run):
-    # Not with memcached: 1.6.18 does not read the last of many pipelined requests from OpenSSL's buffer until more data
-    # arrives.
+    # memcached is not tested: with many pipelined requests, memcached 1.6.18 leaves the last ones in OpenSSL's buffer
+    # until more data arrives.
     async def main(server):
         async with AsyncClient(server.address, tls=tls, **PATIENT) as client:
             keys = [f"task{n}" for n in range(500)]
@@ -238,7 +238,7 @@ def test_a_forked_child_opens_its_own_connections(secure, tls):
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert client.get("fork") == b"parent"
-    # Only the connection of `stats` is new: the parent keeps its own.
+    # The parent keeps its connection, so only the connection of `stats` is new.
     assert client.stats()[b"total_connections"] == before + 1
     child = os.fork()
     if child == 0:
@@ -321,7 +321,7 @@ def test_settings_can_be_compared_and_copied(folder):
 
 
 def test_texts_of_errors():
-    """Errors that the other tests do not cause."""
+    """Tests the texts of errors that the other tests do not cause."""
     expired = ssl.SSLCertVerificationError(1, "certificate verify failed")
     expired.verify_code, expired.verify_message = 10, "certificate has expired"
     assert _tls.describe(expired, "cache") == "the server's certificate has expired"

@@ -19,7 +19,7 @@ WITH_SERVER = ["test_integration"]
 
 
 def run(modules, tmp_path, *options, **environment):
-    """Runs test modules of pymemcache. Returns the set of names of failed tests, and the number of passed tests."""
+    """Runs test modules of pymemcache. Returns the names of the failed tests, and the number of passed tests."""
     failed = tmp_path / "failed"
     paths = [str(UPSTREAM / f"{module}.py") for module in modules]
     plugins = ["-p", "larder_plugin", "-p", "no:cacheprovider", "-W", "ignore"]

@@ -1,4 +1,4 @@
-"""Code for mypy, which no test runs. mypy also reports an expected error that does not occur."""
+"""Code for mypy. No test runs it. mypy also reports an expected error that does not occur."""
 
 from larder_client import Client, HashClient, MemcacheError, PooledClient, Tls, asyncio
 from larder_client.serde import CompressedSerde, PickleSerde

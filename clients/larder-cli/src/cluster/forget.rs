@@ -1,14 +1,14 @@
-//! Removes a node that is gone for good.
+//! Removes a permanently lost node from etcd.
 
 use super::leadership::GroupSnapshot;
 use super::options::message;
 use larder_etcd::Forgotten;
 use std::io::Write;
 
-/// Removes a node of a group from etcd. Succeeds if etcd does not have the node.
+/// Removes a node of a group from etcd. Succeeds also if etcd has no record of the node.
 ///
 /// # Errors
-/// A message: the node is alive or leads the group, the group changed during the command, or etcd
+/// A message if the node is alive or leads the group, the group changed during the command, or etcd
 /// failed.
 pub(super) fn forget(
     mut snapshot: GroupSnapshot,

@@ -6,7 +6,7 @@ use larder_replica::{CasRange, Coordinator, EPOCH_MAX, GroupView, Process, Recor
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// A group with its state in etcd at the last read.
+/// A group and its state in etcd at the last read.
 pub(super) struct GroupSnapshot {
     pub(super) name: GroupName,
     pub(super) group: EtcdGroup,
@@ -29,7 +29,7 @@ impl GroupSnapshot {
     /// Returns the live process of a node.
     ///
     /// # Errors
-    /// A message if etcd has no live record of the node.
+    /// A message if etcd does not list the node as alive.
     pub(super) fn live(&self, node: &str) -> Result<Process, String> {
         let incarnation = self.view.live.get(node);
         let not_alive = || format!("{node} is not alive according to etcd");
@@ -38,8 +38,8 @@ impl GroupSnapshot {
             .ok_or_else(not_alive)
     }
 
-    /// Waits until another process than `leader` leads, and prints the new leader. Returns false if
-    /// this does not happen within [`TRANSFER_REQUEST_SECS`]. `requested` is the epoch for which
+    /// Waits until a process other than `leader` leads, and prints the new leader. Returns false if
+    /// no other process leads within [`TRANSFER_REQUEST_SECS`]. `requested` is the epoch for which
     /// the transfer was requested. If the group enters a later epoch under the same leader, the
     /// function requests the transfer again.
     fn wait_for_other_leader(
@@ -64,7 +64,7 @@ impl GroupSnapshot {
             if start.elapsed() > Duration::from_secs(TRANSFER_REQUEST_SECS) {
                 return Ok(false);
             }
-            // A leader ignores requests of earlier epochs, so a higher epoch needs a new request.
+            // A leader ignores requests from earlier epochs, so a higher epoch needs a new request.
             if epoch > requested && self.group.request_transfer(epoch, to.cloned()).is_ok() {
                 requested = epoch;
             }
@@ -73,8 +73,8 @@ impl GroupSnapshot {
     }
 }
 
-/// Requests the leader to transfer leadership to the node `to`, or to any in-sync node if `None`,
-/// and waits for the new leader. Does nothing if `to` leads already.
+/// Requests that the leader transfer leadership to the node `to`, and waits for the new leader. If
+/// `to` is `None`, any in-sync node may become the leader. Does nothing if `to` already leads.
 ///
 /// # Errors
 /// A message if the group has no record, its leader is not alive, no candidate is in sync, etcd
@@ -110,12 +110,11 @@ pub(super) fn transfer_leadership(
     Err(format!("leadership transfer timed out: no in-sync member took over from {}", leader.node))
 }
 
-/// Makes a live node the leader of a group whose leader and in-sync nodes are all dead.
+/// Makes a live node the leader of a group. The current leader and all in-sync nodes must be dead.
 ///
 /// # Errors
-/// A message if the group has no record, if its leader or an in-sync node is alive, or if `node` is
-/// not alive. The function also fails if the group is in the last epoch or has changed since the
-/// snapshot, or if etcd fails.
+/// A message if the group has no record, its leader or an in-sync node is alive, `node` is not
+/// alive, the group is in the last possible epoch or has changed since the snapshot, or etcd fails.
 pub(super) fn promote(
     mut snapshot: GroupSnapshot,
     node: &str,

@@ -122,7 +122,7 @@ pub(crate) enum ClusterCommand {
     CancelMoves(ClusterArguments),
 }
 
-/// The acknowledgement mode of a group; `None`: the mode of its leader (`--ack`).
+/// The acknowledgement mode of a group. `None` selects the mode of its leader (`--ack`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSetting(Option<AckMode>);
 

@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// How often [`Cluster::change`] tries to replace the shard map, while other commands or leaders
-/// replace it at the same time.
+/// The number of attempts of [`Cluster::change`] to replace the shard map. An attempt fails if
+/// another command or a leader replaces the map at the same time.
 const SWAPS_MAX: usize = 10;
 
 /// The moves that a command plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MovePlan<'a> {
-    /// Moves this number of slots to the group. `None` moves the number that gives the group an
-    /// even share.
+    /// Moves this number of slots to the group. `None` moves as many as the group needs for an even
+    /// share.
     MoveTo(&'a str, Option<usize>),
     /// Moves all slots of the group to other groups.
     Drain(&'a str),
 }
 
-/// Plans moves, and waits until they are done if `waits`. Prints the plan, the progress and the
-/// outcome.
+/// Plans moves. If `waits` is true, waits until they are done. Prints the plan, the progress and
+/// the outcome.
 pub(super) fn run_moves(
     at: &ClusterArguments,
     plan: &MovePlan<'_>,
@@ -52,7 +52,7 @@ pub(super) fn run_moves(
     writeln!(out, "{}", plan.outcome(&map)).map_err(message)
 }
 
-/// Cancels all planned moves, and prints the number of their slots.
+/// Cancels all planned moves, and prints how many slots are no longer planned to move.
 pub(super) fn cancel_moves(at: &ClusterArguments, out: &mut impl Write) -> Result<(), String> {
     let (_, cancelled) = Cluster::new(at)?.change(|map| Ok(map.cancel()))?;
     let printed = match cancelled {
@@ -70,7 +70,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns whether the plan drains an existing group that has no slots.
+    /// Returns whether the plan is to drain an existing group that has no slots.
     fn is_drained(&self, map: &ShardMap, groups: &BTreeMap<String, GroupView>) -> bool {
         matches!(*self, Self::Drain(group) if groups.contains_key(group) && map.slots_of(group).is_empty())
     }
@@ -82,7 +82,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns the message for the end of the moves, or for a plan without moves.
+    /// Returns the message that the command prints when the moves are done, or if none are needed.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {
@@ -118,7 +118,7 @@ impl MovePlan<'_> {
     }
 }
 
-/// Checks that a group has a live leader, because only a live leader can import slots.
+/// Checks that a group has a live leader. Only a live leader can import slots.
 ///
 /// # Errors
 /// A message with a remedy if the group has no live leader.
@@ -145,13 +145,14 @@ impl Cluster {
         Ok(Self { map: EtcdShardMap::new(at.etcd()?, name.clone()), name })
     }
 
-    /// Changes the shard map in etcd with `change`. Writes nothing if `change` leaves the map
+    /// Applies `change` to the shard map in etcd. Writes nothing if `change` leaves the map
     /// unchanged. Returns the new map and the result of `change`. If another command or a leader
-    /// replaces the map between the read and the write, `change` runs again on the new map.
+    /// replaces the map between the read and the write, applies `change` to the map that replaced
+    /// it.
     ///
     /// # Errors
-    /// The error of `change`, or a message: etcd failed, there is no map, or others replaced the
-    /// map [`SWAPS_MAX`] times.
+    /// The error of `change`, or a message if etcd failed, there is no map, or other processes
+    /// replaced the map [`SWAPS_MAX`] times.
     fn change<T>(
         &mut self,
         change: impl Fn(&mut ShardMap) -> Result<T, String>,
@@ -174,12 +175,12 @@ impl Cluster {
         Err(format!("other commands replaced the shard map {SWAPS_MAX} times: retry"))
     }
 
-    /// Waits until the planned moves of a map are done, prints the progress, and returns the final
+    /// Waits until the moves that `map` plans are done. Prints the progress, and returns the final
     /// map.
     ///
     /// # Errors
-    /// A message if the moves were cancelled, all reads of the map failed for a long time, or the
-    /// map no longer exists.
+    /// A message if the moves were cancelled, all reads of the map failed for some time, or the map
+    /// no longer exists.
     fn wait_for_moves(&mut self, map: &ShardMap, out: &mut impl Write) -> Result<ShardMap, String> {
         let mut watch = MoveWatch::new(map, Instant::now());
         loop {

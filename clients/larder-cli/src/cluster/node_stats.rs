@@ -6,23 +6,23 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// The time limit of a node's reply.
+/// The time limit for a node's reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(1);
-/// The maximum length of a node's reply, in bytes. A reply has about 10 KiB.
+/// The maximum length of a node's reply, in bytes. A normal reply has about 10 KiB.
 const REPLY_LEN_MAX: u64 = 1 << 20;
 
-/// The maximum number of characters of a server's text that the command shows.
+/// The command shows at most this many characters of a text from a server.
 const TEXT_LEN_MAX: usize = 160;
 
 const PAGES: [&str; 4] = ["", " memory", " cluster", " replication"];
 
-/// The statistics of a node. A value is `None` if the node does not show it.
+/// The statistics of a node. A value is `None` if the node's reply does not contain it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodeStats {
-    /// The names of the cluster, the group and the node, separated by slashes; `None` for a server
-    /// without a cluster.
+    /// The names of the cluster, the group and the node, separated by slashes. `None` for a server
+    /// outside of clusters.
     pub(super) member: Option<String>,
-    /// The replication lag in seconds; `None` before the end of the first full sync.
+    /// The replication lag in seconds. `None` until the first full sync is complete.
     pub(super) lag: Option<f64>,
     /// The version of Larder.
     pub(super) version: Option<String>,
@@ -34,8 +34,9 @@ pub(super) struct NodeStats {
     pub(super) ack: Option<String>,
 }
 
-/// Reads the statistics of the nodes at these addresses, concurrently. Maps each address to the
-/// statistics, or to the reason why they are unknown. Takes little more than [`REPLY_TIME_MAX`].
+/// Reads the statistics of the nodes at these addresses concurrently. Maps each address to the
+/// statistics, or to the reason why they are unknown. Returns about 100 ms after [`REPLY_TIME_MAX`]
+/// at the latest.
 pub(super) fn read_all(addresses: Vec<String>) -> BTreeMap<String, Result<NodeStats, String>> {
     let timeout = || format!("no reply within {} s", REPLY_TIME_MAX.as_secs());
     let deadline = Instant::now() + REPLY_TIME_MAX;
@@ -44,7 +45,7 @@ pub(super) fn read_all(addresses: Vec<String>) -> BTreeMap<String, Result<NodeSt
     for address in addresses {
         found.insert(address.clone(), Err(timeout()));
         let sender = sender.clone();
-        // The resolver of names has no time limit, so the command does not wait for the threads.
+        // Name resolution has no time limit, so the command does not join the threads.
         std::thread::spawn(move || {
             let _ = sender.send((address.clone(), read(&address, deadline)));
         });
@@ -95,7 +96,7 @@ fn read(address: &str, deadline: Instant) -> Result<NodeStats, String> {
     Ok(NodeStats::new(&values))
 }
 
-/// Returns a text of a server, which may be hostile, for a terminal.
+/// Escapes and shortens a text from a server for the terminal. The server may be hostile.
 fn escaped(text: &str) -> String {
     text.chars().take(TEXT_LEN_MAX).flat_map(char::escape_debug).collect()
 }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Serves `reply` to one connection, then keeps the connection open for a while if `stays`.
+    /// Serves `reply` to one connection. If `stays` is true, keeps the connection open for a while.
     fn serve(reply: &'static str, stays: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The time between two reads of etcd while a command waits.
+/// The interval between reads of etcd while a command waits.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of commands on one group.
@@ -53,7 +53,7 @@ impl ClusterArguments {
         self.etcd_within(TimeLimits::COMMAND)
     }
 
-    /// Returns an etcd client with the time limits of a node, because a readiness probe has to end
+    /// Returns an etcd client with the short time limits of a node. A readiness probe must end
     /// within a second.
     pub(super) fn etcd_for_probe(&self) -> Result<Etcd, String> {
         self.etcd_within(TimeLimits::NODE)

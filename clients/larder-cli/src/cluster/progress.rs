@@ -1,13 +1,13 @@
-//! The progress of planned moves. This module does no I/O and reads no clock.
+//! Tracks the progress of planned moves. This module does no I/O and reads no clock.
 
 use super::options::slot_count;
 use larder_replica::{ShardMap, SlotSet};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The time without progress after which [`MoveWatch::handle_map`] returns a hint.
+/// After this time without progress, [`MoveWatch::handle_map`] returns a hint.
 const STALL_TIME: Duration = Duration::from_secs(10);
-/// The time without a readable map after which the wait ends with an error.
+/// After this time without a successful read of the map, the wait ends with an error.
 const ETCD_FAILURE_MAX: Duration = Duration::from_secs(10);
 
 /// The progress of planned moves, computed from successive shard maps.
@@ -17,28 +17,27 @@ pub(super) struct MoveWatch {
     planned: BTreeMap<String, SlotSet>,
     /// The number of planned slots that had not moved at the last successful read.
     left: usize,
-    /// The time of the last change of `left`. Before the first change, this is the time of the
-    /// start.
+    /// The time of the last change of `left`, or the start of the wait if `left` has not changed.
     changed: Instant,
-    /// Whether [`MoveWatch::handle_map`] has returned the hint about a stall, which it returns
-    /// once.
+    /// Whether [`MoveWatch::handle_map`] has returned the hint about a stall. It returns the hint
+    /// only once.
     has_warned: bool,
-    /// The time of the last successful read of the map. Before the first read, this is the time of
-    /// the start.
+    /// The time of the last successful read of the map, or the start of the wait if no read has
+    /// succeeded.
     last_read: Instant,
 }
 
 /// The state of the moves after a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MoveState {
-    /// Some slots have not moved. The command prints the text, if there is one.
+    /// Some slots have not moved. The command prints the message, if there is one.
     InProgress(Option<String>),
     /// All planned slots have moved.
     Done,
 }
 
 impl MoveWatch {
-    /// Creates a watch from the map that contains the new plan.
+    /// Creates a watch for all moves that `map` plans.
     pub(super) fn new(map: &ShardMap, now: Instant) -> Self {
         let planned: BTreeMap<String, SlotSet> =
             map.targets().map(|(group, slots)| (group.to_owned(), slots.clone())).collect();
@@ -49,7 +48,7 @@ impl MoveWatch {
     /// Compares the current map with the plan.
     ///
     /// # Errors
-    /// A message if some slots of the plan have not moved and are no longer planned.
+    /// A message if some slots of the plan have not moved and are no longer planned to move.
     pub(super) fn handle_map(&mut self, now: Instant, map: &ShardMap) -> Result<MoveState, String> {
         self.last_read = now;
         let (moved, left) = self.count(map);
@@ -73,7 +72,7 @@ impl MoveWatch {
         Ok(MoveState::InProgress(is_stalled.then(|| stall_message(map))))
     }
 
-    /// Handles a failed read of the map with the message `error`.
+    /// Handles a failed read of the map. `error` is its message.
     ///
     /// # Errors
     /// A message if all reads have failed for [`ETCD_FAILURE_MAX`].
@@ -88,7 +87,7 @@ impl MoveWatch {
         ))
     }
 
-    /// Counts the planned slots that have moved, and the planned slots that are left to move.
+    /// Returns the number of planned slots that have moved, and the number that are left to move.
     fn count(&self, map: &ShardMap) -> (usize, usize) {
         let is_to_move: BTreeMap<&str, &SlotSet> = map.targets().collect();
         let counts = self.planned.iter().map(|(group, planned)| {

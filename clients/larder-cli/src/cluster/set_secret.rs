@@ -6,12 +6,12 @@ use larder_replica::{SECRET_LEN_MIN, Secret};
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the fingerprint of the secret in `file` to etcd. `None` means that the cluster has no
-/// secret any more.
+/// Writes the fingerprint of the secret in `file` to etcd. `None` removes the fingerprint: the
+/// cluster then has no secret.
 ///
 /// # Errors
-/// A message: the file is unreadable or too short, the cluster does not exist, one of its nodes is
-/// alive, or etcd failed.
+/// A message if the file is unreadable or too short, the cluster does not exist, one of its nodes
+/// is alive, or etcd failed.
 pub(super) fn set_secret(
     at: &ClusterArguments,
     file: Option<&Path>,

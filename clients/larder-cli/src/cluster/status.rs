@@ -1,4 +1,4 @@
-//! The status of a cluster: its records in etcd, and the statistics of the nodes that reply.
+//! The status of a cluster: the records in etcd, and the statistics of the nodes that reply.
 
 use super::node_stats::{self, NodeStats};
 use super::options::{ClusterArguments, message, slot_count};
@@ -7,18 +7,18 @@ use larder_replica::{AckMode, GroupView, Process, ShardMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-/// A cluster, as far as etcd has it.
+/// The state of a cluster: its records in etcd, and the statistics of its nodes.
 pub(super) struct ClusterStatus {
     pub(super) name: String,
     pub(super) groups: Vec<GroupStatus>,
-    /// The malformed keys that no line of a group or node shows.
+    /// The malformed keys that do not belong to a group.
     pub(super) faults: Vec<MalformedKey>,
 }
 
 pub(super) struct GroupStatus {
     pub(super) name: String,
     pub(super) view: GroupView,
-    /// The slots; `None` without a shard map.
+    /// The slots. `None` without a shard map.
     pub(super) slots: Option<Slots>,
     /// The malformed keys of the group, except those of its nodes.
     pub(super) faults: Vec<MalformedKey>,
@@ -30,7 +30,7 @@ pub(super) struct Slots {
     pub(super) ranges: String,
     /// The number of owned slots.
     pub(super) count: usize,
-    /// The number of slots to import; `None` if no move to the group is planned.
+    /// The number of slots to import. `None` if no move to the group is planned.
     pub(super) to_import: Option<usize>,
 }
 
@@ -40,11 +40,11 @@ pub(super) struct NodeStatus {
     pub(super) state: &'static str,
     /// The address for clients.
     pub(super) clients: Option<String>,
-    /// The address for other nodes; empty if it is unknown.
+    /// The address for other nodes. Empty if it is unknown.
     pub(super) members: String,
     /// The malformed keys of the node.
     pub(super) faults: Vec<MalformedKey>,
-    /// The statistics, or the reason why they are unknown; `None` without an address.
+    /// The statistics, or the reason why they are unknown. `None` without an address for clients.
     pub(super) stats: Option<Result<NodeStats, String>>,
 }
 
@@ -52,7 +52,7 @@ impl ClusterStatus {
     /// Reads the status from etcd and from the nodes.
     ///
     /// # Errors
-    /// A message: etcd failed or has no such cluster.
+    /// A message if etcd failed or has no such cluster.
     pub(super) fn read(at: &ClusterArguments) -> Result<Self, String> {
         let mut survey = survey(&mut at.etcd()?, &at.cluster).map_err(message)?;
         if survey.groups.is_empty() && survey.faults.is_empty() {
@@ -65,7 +65,7 @@ impl ClusterStatus {
             }
         }
         for fault in &survey.faults {
-            // The output also includes groups of which every value is malformed.
+            // The output also includes groups with only malformed values.
             if let Some(name) = &fault.group {
                 survey.groups.entry(name.clone()).or_default();
             }
@@ -81,7 +81,7 @@ impl ClusterStatus {
         Ok(status)
     }
 
-    /// Reads the statistics of all nodes with an address for clients.
+    /// Reads the statistics of all nodes that have an address for clients.
     fn read_nodes(&mut self) {
         let nodes = || self.groups.iter().flat_map(|group| &group.nodes);
         let addresses: BTreeSet<String> = nodes().filter_map(|node| node.clients.clone()).collect();
@@ -104,8 +104,8 @@ impl ClusterStatus {
     }
 }
 
-/// Returns the statistics if they are those of this member. The address of a lost node may belong
-/// to another server.
+/// Returns the statistics if they are from this member. Another server may have taken over the
+/// address of a lost node.
 fn of_member(stats: NodeStats, member: &str) -> Result<NodeStats, String> {
     match &stats.member {
         Some(name) if name == member => Ok(stats),
@@ -142,7 +142,8 @@ impl GroupStatus {
         Self { slots: map.map(|map| Slots::new(&name, map)), name, view, faults, nodes }
     }
 
-    /// Returns the acknowledgement mode that the leader reports; `None` if it does not reply.
+    /// Returns the acknowledgement mode that the leader reports, or `None` if the leader does not
+    /// reply.
     pub(super) fn ack_of_leader(&self) -> Option<&str> {
         let leader = &self.view.record.as_ref()?.leader.node;
         let node = self.nodes.iter().find(|node| node.name == *leader)?;
@@ -153,7 +154,7 @@ impl GroupStatus {
         let name = &self.name;
         let is_malformed = self.faults.iter().any(|fault| fault.kind == ValueKind::Record);
         match &self.view.record {
-            // The line of the fault follows.
+            // The line that reports the malformed record follows.
             None if is_malformed => writeln!(out, "group {name}: unknown leader")?,
             None => writeln!(out, "group {name}: no leader yet")?,
             Some(record) => {

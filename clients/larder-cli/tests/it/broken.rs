@@ -1,4 +1,4 @@
-//! Tests the output, the result file and the exit status of `larder bench` with servers that fail.
+//! Tests the output, the result file and the exit status of `larder bench` against failing servers.
 
 use crate::broken_server::{self, Action, BrokenServer};
 use nix::sys::signal::{Signal, kill};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A finished `larder bench` with its JSON results.
+/// A finished run of `larder bench`, with its JSON results.
 struct Bench {
     output: Output,
     json: Value,
@@ -41,7 +41,7 @@ impl Bench {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// Returns a count from the JSON results, over all commands.
+    /// Returns a count from the JSON results, summed over all commands.
     fn total(&self, figure: &str) -> u64 {
         self.json["median"]["commands"]["total"][figure].as_u64().unwrap()
     }

@@ -1,5 +1,5 @@
-//! Tests `larder cluster` with a real etcd and without cache servers: the tests write the records
-//! of the leaders. If etcd is not installed, the tests pass without a check.
+//! Tests `larder cluster` with a real etcd and without cache servers: the tests write the leaders'
+//! records. If etcd is not installed, the tests pass without checking anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::etcd_server::{Server, TIMEOUT, start};
@@ -51,7 +51,7 @@ impl Running {
         Self { child, lines }
     }
 
-    /// Returns the next line of output, or an empty string at the end.
+    /// Returns the next line of output, or an empty string at the end of the output.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
@@ -67,7 +67,7 @@ impl Running {
     }
 }
 
-/// Writes records to etcd in place of nodes.
+/// Writes the records to etcd that nodes would write.
 trait FakeNodes {
     fn map(&self) -> EtcdShardMap;
     fn set_map(&self, map: &ShardMap);
@@ -109,7 +109,8 @@ impl FakeNodes for Server {
         group.swap(revision, &record).unwrap().expect("no other process changes it");
     }
 
-    /// Writes the record without an etcd lease, which might expire while the machine is busy.
+    /// Writes the record without an etcd lease, because a lease might expire while the machine is
+    /// busy.
     fn show_alive(&self, group: &str, process: &Process) {
         let key = format!("live/{group}/{}", process.node);
         self.put(key.as_bytes(), &format!("{:016x}", process.incarnation));
@@ -130,8 +131,9 @@ fn process(node: &str, incarnation: u64) -> Process {
     Process { node: node.to_owned(), incarnation }
 }
 
-/// Starts etcd with a cluster in which each group has a live leader and an even share of the slots.
-/// The leader's name is `n` followed by the group's name. Returns `None` if etcd is not installed.
+/// Starts etcd and writes a cluster in which each group has a live leader and an even share of the
+/// slots. A leader's name is `n` followed by the group's name. Returns `None` if etcd is not
+/// installed.
 fn start_cluster(groups: &[&str]) -> Option<Server> {
     let server = start()?;
     let mut map = ShardMap::single_group(groups[0]);
@@ -206,7 +208,7 @@ fn impossible_moves_are_refused() {
     let under_way = "2048 slots have yet to move to group 1: wait for them, or use cancel-moves";
     check_error(&server, "move --to 0 --count 1", under_way);
     check_error(&server, "drain 1", under_way);
-    // The destination group of the slots has no live leader.
+    // Now the destination group of the slots has no live leader.
     server.finish_next_move();
     server.lead("1", 2, &process("n2", 1));
     check_error(&server, "drain 0", &not_alive.replace("n1", "n2"));
@@ -372,7 +374,7 @@ fn malformed_keys_do_not_hide_the_rest_of_the_status() {
                       n2  leader       clients -  members \n  \
                       n9  not alive    clients -  members   malformed value of /larder/1/demo/live/2/n9 in etcd";
     assert_eq!(lines, expected);
-    // A plan of moves needs the records of all groups.
+    // Planning moves requires the records of all groups.
     let error = run(&server, "move --to 1").unwrap_err();
     assert!(error.contains("/larder/1/demo/groups/0"), "{error}");
 }

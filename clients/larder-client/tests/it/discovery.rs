@@ -1,4 +1,4 @@
-//! Tests changes of discovered lists of servers while a client is in use.
+//! Tests that a client in use follows changes of a discovered server list.
 
 use crate::common::any_client::each_client;
 use crate::common::cluster::Cluster;
@@ -106,7 +106,7 @@ fn discovery_stops_when_the_client_is_dropped_or_closed() {
         assert!(matches!(closed.get("a").unwrap_err().kind(), ErrorKind::ClientClosed));
         assert_eq!(clone.get("a").unwrap().unwrap(), "a");
         drop(clone);
-        // A refresh that is under way may still finish.
+        // A refresh that has started may still finish.
         wait_until(|| {
             let before = cluster.requests.load(Ordering::Relaxed);
             thread::sleep(MILLIS(100));

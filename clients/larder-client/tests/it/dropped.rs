@@ -1,5 +1,5 @@
-//! Tests that after drops of call futures at any point, no caller gets another caller's value, and
-//! no connection leaks. `DROPS` sets the number of dropped futures.
+//! Tests that dropping a call's future at any point never gives a caller another caller's value,
+//! and leaks no connection. The environment variable `DROPS` sets the number of dropped futures.
 
 use crate::common::{Action, FakeServer};
 use larder_client::{Builder, Client};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Polls a future up to `times` times, but at least once, and drops it. Returns `None` if it did
-/// not finish.
+/// Polls a future up to `times` times, but at least once, and then drops it. Returns `None` if the
+/// future did not finish.
 async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
     std::future::poll_fn(move |context| {
@@ -79,8 +79,7 @@ async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
                 let is_done = call(&client, &format!("key-{task}-{n}"), random).await;
                 let count = if is_done { &done } else { &dropped };
                 count.fetch_add(1, Ordering::Relaxed);
-                // Yields, because a future that is dropped after few polls does not yield to other
-                // tasks.
+                // Yields to other tasks, because a future that is dropped after few polls does not.
                 tokio::task::yield_now().await;
             }
         })

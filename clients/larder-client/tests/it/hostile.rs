@@ -1,5 +1,5 @@
-//! Tests hostile servers that send without end or never reply, together with healthy servers. Also
-//! tests clients that are closed, or whose runtime shuts down, during a call.
+//! Tests clients of hostile servers, which send without end or never reply, next to healthy
+//! servers. Also tests clients that are closed, or whose runtime shuts down, during a call.
 
 use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
 use crate::common::{Action, FakeServer};
@@ -20,16 +20,16 @@ fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// Starts a server that sends hits without end. The receiver gets a message after each closed
+/// Starts a server that sends hits without end. It sends a message to the receiver for each closed
 /// connection.
 fn endless() -> (String, mpsc::Receiver<()>) {
-    // The client parses such short hits more slowly than the server sends them, so it always has
-    // input.
+    // The client parses such short hits more slowly than the server sends them, so it never runs
+    // out of input.
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver
-/// gets a message after each closed connection.
+/// Starts a server that replies with `first`, and then repeats `then` without end. It sends a
+/// message to the receiver for each closed connection.
 fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -57,7 +57,7 @@ fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 's
     dones.recv_timeout(time).expect("finished in time")
 }
 
-/// A waiter that only waits. With a waiter, the client does not block threads.
+/// A waiter that only waits. With any waiter, the client makes no blocking reads.
 #[derive(Debug)]
 struct Plain;
 
@@ -105,7 +105,7 @@ fn an_endless_reply_fails_at_the_deadline_with_a_waiter() {
     closes.recv_timeout(MILLIS(4000)).expect("the connection is closed");
 }
 
-/// Makes a nested call after `waits_before` waits, as a signal handler may.
+/// A waiter that makes a nested call after `waits_before` waits, as a signal handler may.
 #[derive(Debug, Default)]
 struct Handler {
     client: OnceLock<blocking::Client>,
@@ -214,14 +214,14 @@ fn closing_a_client_during_a_connect_leaves_no_connection() {
         receives.recv().unwrap();
         client.close();
         (0..2).for_each(|_| proceed.send(()).unwrap());
-        // The call started before the close, so it gets its reply.
+        // The call started before the client was closed, so it gets its reply.
         assert_eq!(call.join().unwrap().unwrap(), None);
         within(MILLIS(20_000), move || server.join().unwrap());
         assert!(matches!(client.get("key").unwrap_err().kind(), ErrorKind::ClientClosed));
     });
 }
 
-/// Starts a server that replies to each line after a delay, or never if `None`.
+/// Starts a server that replies to each line after the delay `time`. With `None`, it never replies.
 fn replying(reply: &'static str, time: Option<Duration>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -242,7 +242,7 @@ fn replying(reply: &'static str, time: Option<Duration>) -> String {
     address
 }
 
-/// Returns the duration of a call, and drops the result of the call.
+/// Makes a call, drops its result, and returns its duration.
 fn duration<T>(call: impl FnOnce() -> T) -> Duration {
     let start = Instant::now();
     call();
@@ -317,8 +317,8 @@ fn arrived(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Checks that a request is withdrawn unsent if its call ends while an earlier request is blocked,
-/// because the server reads nothing.
+/// Checks that a request is withdrawn unsent if its call ends while an earlier request is blocked
+/// by a server that reads nothing.
 #[test]
 fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     any_client::shared(|client| {
@@ -335,12 +335,12 @@ fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     });
 }
 
-/// Checks that the client continues to send as soon as the socket's buffer has room, and not only
-/// at its next check, a second later.
+/// Checks that the client continues to send as soon as the socket's buffer has room, instead of at
+/// its next check for silence a second later.
 #[test]
 fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
     any_client::shared(|client| {
-        // The transfer of so many bytes may take long on a busy machine, but not five times in a
+        // On a busy machine, the transfer of so many bytes may take long, but not five times in a
         // row.
         let fastest =
             (0..5).map(|_| time_behind_a_large_request(client)).find(|time| *time < MILLIS(800));
@@ -348,8 +348,8 @@ fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
     });
 }
 
-/// Measures the time from the first read of a large request until that request and the one behind
-/// it have replies.
+/// Measures the time from the server's first read of a large request until that request and the
+/// request behind it have replies.
 fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> Duration {
     const LEN: usize = 16 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -385,8 +385,8 @@ fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> D
     took
 }
 
-/// Checks that a lost connection counts as a fault although its first call cannot report it,
-/// because the call's future was dropped.
+/// Checks that a lost connection counts as a fault even if its first call cannot report it, because
+/// the future of that call was dropped.
 #[test]
 fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     any_client::shared_by_tasks(|client| {
@@ -416,14 +416,14 @@ fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     });
 }
 
-/// Starts a server with a full backlog. It does not react to attempts to connect while the returned
+/// Starts a server with a full backlog. Attempts to connect get no response while the returned
 /// streams exist.
 fn black_hole() -> (String, TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     socket2::SockRef::from(&listener).listen(1).unwrap();
     let address = listener.local_addr().unwrap();
     let mut queue = Vec::new();
-    // A single late attempt on a busy machine does not prove that the backlog is full.
+    // On a busy machine, a single timeout does not prove that the backlog is full.
     let mut late = 0;
     while late < 3 {
         match TcpStream::connect_timeout(&address, MILLIS(50)) {
@@ -447,7 +447,7 @@ fn calls_that_wait_for_the_same_connect_fail_with_it() {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.build().unwrap();
-        // The barrier starts all calls together, so that none starts after the attempt has failed.
+        // The barrier starts all calls together: none may start after the attempt has failed.
         let call_all = || -> Vec<_> {
             let start = Barrier::new(CALLS);
             let call = || {
@@ -498,8 +498,8 @@ fn calls_that_wait_for_a_pooled_connection_see_the_open_breaker() {
         let took = begun.elapsed();
         let is_left_alone = |error: &&Error| matches!(error.kind(), ErrorKind::Unavailable { .. });
         let attempts = CALLS - errors.iter().filter(is_left_alone).count();
-        // The fifth failure opens the breaker. Each of the first four failed calls passes its slot
-        // to a waiting call, which makes a further attempt. After the fifth, one call at a time may
+        // Each of the first four failed calls passes its slot to a waiting call, and that call
+        // makes another attempt. The fifth failure opens the breaker. Then one call at a time may
         // probe, each time after a pause of at least 75 ms.
         let probes = took.as_millis() / (CONNECT_TIMEOUT + MILLIS(75)).as_millis();
         let attempts_max = CONNECTIONS + 4 + usize::try_from(probes).unwrap();

@@ -1,5 +1,5 @@
-//! Tests computed values with servers that have no leases or are unreachable. larder-server's
-//! `tests/it/client/items.rs` tests leases of real servers.
+//! Tests `get_or_compute` with servers that have no leases or are unreachable. larder-server's
+//! `tests/it/client/items.rs` tests the leases of real servers.
 
 use crate::common::any_client::each_client;
 use crate::common::{Action, FakeServer, Request};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// Starts a server without meta commands, which has an item after the first `add`. Also returns the
+/// Starts a server without meta commands. It has an item after the first `add`. Also returns the
 /// verbs of its requests.
 fn old_server() -> (FakeServer, Arc<Mutex<Vec<String>>>) {
     let verbs = Arc::<Mutex<Vec<String>>>::default();
@@ -57,7 +57,7 @@ fn a_server_without_leases_gets_one_add_for_many_callers() {
             }
         });
         assert_eq!(computed.load(Ordering::Relaxed), 1);
-        // The item exists now, so the call does not compute it.
+        // Now the item exists, so the call does not compute it.
         let value = client.get_or_compute("key", Lease::ttl(60), || Err::<String, _>("computed"));
         assert_eq!(value.unwrap(), "key");
         let verbs = verbs.lock().unwrap();

@@ -1,5 +1,5 @@
-//! The integration tests of larder-client, in one program. `reported.rs` is a separate program,
-//! because it installs a process-wide metrics recorder and tracing subscriber.
+//! The integration tests of larder-client in one program. Only `reported.rs` is a separate program,
+//! because it installs a process-wide metrics recorder and a process-wide tracing subscriber.
 
 mod common;
 mod discovery;

@@ -30,12 +30,12 @@ fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
     of(client).errors().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the numbers of closed connections by reason. First waits until the number of open
-/// connections plus the number of closed connections equals the number of opened connections.
+/// Returns the number of closed connections for each reason with at least one. First waits until
+/// every opened connection counts as either open or closed.
 fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();
-    // The task of a shared connection closes it slightly later.
+    // A shared connection is closed by its task, slightly later.
     wait_until(|| of(client).opened == of(client).open as u64 + sum());
     all().into_iter().filter(|(_, count)| *count > 0).collect()
 }
@@ -158,7 +158,7 @@ fn check_closed(
         let client = client(at(&server)).timeout(MILLIS(500)).build().unwrap();
         drop(client.get("key"));
         wait_until(|| server.requests() == 1);
-        // The server may close the connection while it is idle. Then the next call detects this.
+        // If the server closes the connection while it is idle, only the next call detects this.
         wait_until(|| {
             is_closed(&client, reason) || (server.closed() > 0 && client.get("key").is_ok())
         });
@@ -273,7 +273,7 @@ fn connections_past_their_idle_time_are_counted() {
     });
 }
 
-/// Checks a call with two requests. It fails with the first reply while the second reply is
+/// Checks a call with two requests. The call fails with the first reply while the second reply is
 /// pending.
 #[test]
 fn connections_of_abandoned_calls_are_counted() {
@@ -427,7 +427,8 @@ fn leases_are_counted_by_outcome() {
 #[test]
 fn shared_computations_are_counted() {
     each_client(|client| {
-        // The server never has a value, so each caller computes one or gets the value of another.
+        // The server never has a value, so each caller computes one or gets the value of another
+        // caller.
         let server = FakeServer::start(|request| match &*request.verb {
             "mn" => Action::Send(b"MN\r\n".to_vec()),
             "mg" => Action::Send(b"EN\r\n".to_vec()),
@@ -441,7 +442,8 @@ fn shared_computations_are_counted() {
         for round in 1.. {
             let before = client.metrics().latency(Command::Lease).count();
             let compute = || {
-                // Waits until all lookups have ended. By then most callers wait.
+                // Waits until all lookups have ended. By then, most callers wait for this
+                // computation.
                 wait_until(|| client.metrics().latency(Command::Lease).count() >= before + 4);
                 Ok::<_, Infallible>("v")
             };

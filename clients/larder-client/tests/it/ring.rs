@@ -1,10 +1,9 @@
-//! Tests that each hashing method of another client chooses the same server as that client for each
-//! key. Also tests that shares are proportional to weights, and that few keys move when the list
-//! changes.
+//! Tests that each method taken from another client chooses the same servers as that client. Also
+//! tests that shares are proportional to weights, and that few keys move when the list changes.
 //!
 //! Small programs recorded the choices of the other clients: for each of 100,000 keys, the index of
-//! the server in decimal. The tests contain the first 64 of these digits, and the 64-bit FNV-1a of
-//! all digits.
+//! the server as a decimal digit. The tests contain the first 64 digits, and the 64-bit FNV-1a hash
+//! of all digits.
 
 use larder_client::ring::{Hashing, KeyHash, Node, Ring, RingError, slot};
 use proptest::prelude::*;
@@ -48,8 +47,8 @@ fn ring(hashing: Hashing, nodes: &[Node]) -> Ring {
     Ring::new(hashing, nodes).unwrap()
 }
 
-/// Checks the choices of a method for 100,000 keys: the first 64 choices, and `digest`, the hash of
-/// all choices.
+/// Checks the choices of a method for 100,000 keys. `first` contains the first 64 choices, and
+/// `digest` is the hash of all choices.
 fn check(hashing: Hashing, nodes: [Node; 5], first: &str, digest: u64) {
     let ring = ring(hashing, &nodes);
     check_picks(|number| ring.pick(&key(number)).to_string(), first, digest);
@@ -87,8 +86,8 @@ fn modula_equals_libmemcached() {
 }
 
 /// Recorded with the same C program over libmemcached 1.1.4, with `MEMCACHED_BEHAVIOR_HASH` and
-/// then `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were added. Points of `crc` have 15 bits,
-/// so many points are equal.
+/// then `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were added. The points from `crc` have 15
+/// bits, so many points are equal.
 #[test]
 #[rustfmt::skip]
 fn ketama_equals_libmemcached() {
@@ -128,8 +127,8 @@ fn weighted_ketama_equals_libmemcached() {
     check(KeyHash::Fnv32a, nodes, "2420424444410444223342244221321414434444344421424441444341424342", 0x3f6a_9cb5_432c_a972);
 }
 
-/// Recorded with pylibmc 1.6.3 from PyPI and its libmemcached 1.0.16, from the requests of
-/// `get_multi` to five servers on loopback.
+/// Recorded with pylibmc 1.6.3 from PyPI, which includes libmemcached 1.0.16. Five servers on
+/// loopback recorded the requests of `get_multi`.
 #[test]
 #[rustfmt::skip]
 fn modula_and_ketama_equal_pylibmc() {
@@ -151,8 +150,8 @@ fn modula_and_ketama_equal_pylibmc() {
     ketama(nodes, "4242424442341414412434433310441333443334133433443424232241134344", 0x057d_ebca_4e74_9b37);
 }
 
-/// Recorded with `KetamaNodeLocator` of spymemcached 2.12.3 from Maven, with nodes made from socket
-/// addresses.
+/// Recorded with `KetamaNodeLocator` of spymemcached 2.12.3 from Maven. Its nodes were built from
+/// socket addresses.
 #[test]
 #[rustfmt::skip]
 fn ketama_equals_spymemcached() {
@@ -192,7 +191,7 @@ fn failover_equals_spymemcached() {
     check_without(java, &[1], "0423202044242024242032324222332224022320204342200034342220324242", 0xe4c8_3bdd_b627_d439);
     let ring = ring(Hashing::Spymemcached, &by_ip());
     let pick = |number| match number {
-        // For this key spymemcached tries the inactive server seven times and gives up.
+        // For this key, spymemcached tries the inactive server seven times and then gives up.
         33_804 => "-".to_owned(),
         _ => ring.pick_where(&key(number), |index| index != 1).unwrap().to_string(),
     };
@@ -224,8 +223,8 @@ fn rendezvous_equals_pymemcache() {
     check_without(Hashing::Pymemcache, &[1, 3], "0244202040200022004202200240442224222000402040244400222202404442", 0xc664_69d4_8387_c511);
 }
 
-/// Recorded with `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. Equal
-/// servers have the digit of the first one.
+/// Recorded with `ServerList.PickServer` of gomemcache v0.0.0-20260422231931-4d751bb6e37c. If a
+/// server is listed several times, its first index is recorded.
 #[test]
 #[rustfmt::skip]
 fn modula_equals_gomemcache() {
@@ -237,7 +236,7 @@ fn modula_equals_gomemcache() {
     check_picks(pick, "1010100001001010010010000111100101000001000000000100001101010000", 0x64da_b928_01e8_30c5);
 }
 
-/// Recorded with a C program over `rapidhash.h` (version 3), with the paper's function for `Jump`
+/// Recorded with a C program that uses `rapidhash.h` (version 3), the paper's function for `Jump`,
 /// and `logl` for the weights.
 #[test]
 #[rustfmt::skip]
@@ -248,7 +247,7 @@ fn larder_s_methods_equal_their_description() {
     check(Hashing::Jump, by_ip(), "4102201120301023342441011312131111330230424431110143243241123322", 0xa881_1541_785a_a017);
 }
 
-/// Recorded with the same program. A comma follows each number.
+/// Recorded with the same C program. A comma follows each number.
 #[test]
 #[rustfmt::skip]
 fn slots_are_rapidhash_modulo_4096() {
@@ -257,7 +256,7 @@ fn slots_are_rapidhash_modulo_4096() {
     assert_eq!(slot(b"a{key:0}b"), slot(b"key:0"));
 }
 
-/// All methods, with the default hash function if a method has several.
+/// All methods, each with its default hash function if it has several.
 const METHODS: [Hashing; 9] = [
     Hashing::Rendezvous,
     Hashing::Jump,
@@ -301,7 +300,7 @@ fn different_weights_need_a_method_with_weights() {
     for hashing in expected {
         let refusal = Ring::new(hashing, &weighted(by_ip(), WEIGHTS)).map(|_| ());
         assert_eq!(refusal, Err(RingError::WeightsUnsupported));
-        // Equal weights count as no weights.
+        // Equal weights are equivalent to no weights.
         let equal = ring(hashing, &weighted(by_ip(), [3; 5]));
         let plain = ring(hashing, &by_ip());
         assert!((0..100).all(|number| equal.pick(&key(number)) == plain.pick(&key(number))));
@@ -327,8 +326,8 @@ fn a_server_listed_twice_has_two_shares_or_one() {
     }
 }
 
-/// Checks that shares are proportional to weights within a tolerance: a fraction of the share, or
-/// three standard deviations of a random distribution.
+/// Checks that shares are proportional to weights. The tolerance is a fraction of the share. `None`
+/// is three standard deviations of a random distribution.
 fn check_shares(hashing: Hashing, weights: [u32; 5], tolerance: Option<f64>) {
     let total: u32 = weights.iter().sum();
     for (share, weight) in shares(hashing, &weighted(by_ip(), weights)).into_iter().zip(weights) {
@@ -387,7 +386,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Tests consistent methods: if a server is removed, only its keys move. With most methods,
-    /// they move to the servers that they use while the server is only not usable.
+    /// they move to the same servers as while that server is unusable.
     #[test]
     fn removing_a_server_moves_only_its_keys((weights, removed) in servers()) {
         let equal = vec![1; weights.len()];
@@ -397,7 +396,7 @@ proptest! {
             (Hashing::Ketama(KeyHash::OneAtATime), &equal, true),
             (Hashing::Ketama(KeyHash::Md5), &equal, true),
             (Hashing::Pymemcache, &equal, true),
-            // While a server is not usable, spymemcached and dalli try another hash before the next
+            // If a server is not usable, spymemcached and dalli try another hash before the next
             // point.
             (Hashing::Spymemcached, &equal, false),
             (Hashing::Dalli, &equal, false),
@@ -419,8 +418,8 @@ proptest! {
         }
     }
 
-    /// Tests all methods: keys keep a usable server, and the ring chooses a server while any server
-    /// is usable.
+    /// Tests all methods: a key whose server is usable keeps it, and the ring chooses a server for
+    /// every key if any server is usable.
     #[test]
     fn a_usable_server_is_found((weights, _) in servers(), usable in any::<u16>()) {
         let nodes = nodes(&vec![1; weights.len()]);

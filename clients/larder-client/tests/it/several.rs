@@ -1,4 +1,5 @@
-//! Tests several servers: the server of each key, and calls while some servers are unreachable.
+//! Tests clients of several servers: the choice of the server for each key, and calls while some
+//! servers are unreachable.
 
 use crate::common::any_client::each_client;
 use crate::common::{Action, FakeServer};
@@ -13,10 +14,11 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// The requested keys of a server, in order.
+/// The keys that clients have requested from a server, in order.
 type RequestedKeys = Arc<Mutex<Vec<String>>>;
 
-/// Starts servers that record the requested keys. Returns the servers and the keys of each.
+/// Starts servers that record the requested keys. Returns the servers, and the requested keys of
+/// each server.
 fn servers(count: usize) -> (Vec<FakeServer>, Vec<RequestedKeys>) {
     let requested: Vec<RequestedKeys> = (0..count).map(|_| Arc::default()).collect();
     let start = |requested: &RequestedKeys| {
@@ -118,7 +120,7 @@ fn unreachable_servers_do_not_affect_keys_of_other_servers() {
                     failed += 1;
                 }
             }
-            // A call to an unreachable server fails at once, not at the deadline.
+            // A call to an unreachable server fails at once, without waiting for the deadline.
             assert!(begun.elapsed() < MILLIS(2500), "{:?}", begun.elapsed());
         }
         assert!((50..250).contains(&failed), "{failed}");
@@ -174,7 +176,7 @@ fn keys_use_the_next_server_while_theirs_is_unreachable() {
         let client = client(addresses).failover(Failover::Next).build().unwrap();
         let keys = keys(300);
         let get = |key: &String| client.get(key).map(|value| assert_eq!(value.unwrap(), *key));
-        // Neither the first faults nor the probes make a call fail.
+        // No call fails: neither the calls with the first faults nor the probes.
         keys.iter().for_each(|key| get(key).unwrap());
         let values = client.get_many(&keys).unwrap();
         assert_eq!(values.iter().flatten().count(), keys.len());
@@ -210,7 +212,7 @@ fn several_keys_use_other_servers_than_an_unreachable_one() {
         })
         .collect();
     for shared in [false, true] {
-        // Creates a client for each call, so that no breaker is open.
+        // Creates a client for each call: no breaker is open in a new client.
         let client = || {
             let builder = blocking::Client::builder(&*addresses).failover(Failover::Next);
             let builder = if shared { builder.shared(1) } else { builder };

@@ -1,5 +1,5 @@
-//! Tests threads that share connections: reading, waking, and the effects on other calls when a
-//! call gives up, makes a nested call, or loses the connection.
+//! Tests threads that share connections: reading, waking, and the effects on other calls if a call
+//! gives up, makes a nested call, or loses the connection.
 
 use crate::common::{Action, FakeServer, any_client};
 use larder_client::{Error, ErrorKind, Interrupted, WaitCondition, Waiter, blocking};
@@ -17,12 +17,12 @@ const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 type Handler = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The nested call of this thread, for its next wait for another thread.
+    /// The nested call that this thread makes in its next wait for another thread.
     static HANDLER: RefCell<Option<Handler>> = const { RefCell::new(None) };
 }
 
 /// A waiter that runs the thread's handler once, as an interpreter runs a signal handler, and then
-/// waits as usual.
+/// waits.
 #[derive(Debug)]
 struct Handling;
 
@@ -39,8 +39,8 @@ impl Waiter for Handling {
     }
 }
 
-/// Starts a server for one connection. For each list of keys from the channel, it reads until it
-/// has requests for all of these keys, and then sends their values in one write.
+/// Starts a server for one connection. For each list of keys from the channel, the server reads
+/// until it has requests for all of these keys, and then sends their values in one write.
 fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -74,9 +74,9 @@ fn get(client: &blocking::Client, key: &str) {
     assert_eq!(client.get(key).unwrap().unwrap(), key);
 }
 
-/// Makes the nested call "n" in the thread of call "x", while that thread waits for the reader.
-/// `before` and `after` run before and after the nested call. The server replies in the order of
-/// `answers`.
+/// Makes the nested call "n" in the thread of call "x" while that thread waits for the reading
+/// thread. `before` and `after` run before and after the nested call. The server replies in the
+/// order of `answers`.
 fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'static [&'static str]]) {
     let (address, say) = obedient();
     let builder = blocking::Client::builder(address).timeout(MILLIS(4000)).shared(1);
@@ -106,7 +106,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
     });
     let took = begun.elapsed();
     assert!(took < MILLIS(2000), "{took:?}");
-    // The read permit is free for the next call.
+    // Checks that the read permit is free for the next call.
     thread::scope(|scope| {
         let call = scope.spawn(|| get(&client, "z"));
         thread::sleep(MILLIS(20));
@@ -116,7 +116,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
     assert!(begun.elapsed() - took < MILLIS(2000), "{:?}", begun.elapsed() - took);
 }
 
-/// The control of the server, and whether the reader is done.
+/// Controls the server, and records whether the reading thread is done.
 #[derive(Clone)]
 struct Said {
     say: mpsc::Sender<&'static [&'static str]>,
@@ -141,14 +141,14 @@ fn a_thread_in_a_nested_call_may_get_the_read_permit() {
 
 #[test]
 fn a_reply_that_arrives_during_a_nested_call_is_not_waited_for() {
-    // The thread has one unpark token, which announces the replies to both calls. The nested call
-    // consumes it.
+    // A thread has only one unpark token, which announces the replies to both calls. The nested
+    // call consumes the token.
     let forget = || thread::park_timeout(Duration::ZERO);
     call_while_waiting(|_| (), forget, &[&["y", "x", "n"]]);
 }
 
-/// Checks that a reply is not lost if it fills the read buffer and the end of the connection
-/// arrives in the same TCP segment.
+/// Checks that a reply is not lost if it fills the read buffer and the server's FIN arrives in the
+/// same TCP segment.
 #[test]
 fn a_reply_together_with_the_end_of_the_connection_counts() {
     const LEN: usize = 16 << 10;
@@ -170,7 +170,7 @@ fn a_reply_together_with_the_end_of_the_connection_counts() {
     server.join().unwrap();
 }
 
-/// Checks that a wrong reply also fails the calls behind it, but counts as one fault only.
+/// Checks that a wrong reply also fails the calls behind it, but counts as only one fault.
 #[test]
 fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     any_client::shared(|client| {
@@ -195,9 +195,9 @@ fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     });
 }
 
-/// Checks that later calls connect themselves if the call that was connecting ran out of time. Here
-/// the first call waits so long for the first server that no time is left for the login to the
-/// second server.
+/// Checks that waiting calls make their own attempt to connect if the connecting call runs out of
+/// time. In this test, the first call waits so long for the first server that no time is left for
+/// the login to the second server.
 #[test]
 fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
     const LOGIN: &[u8; 31] = b"set login 0 -1 10\r\nann secret\r\n";
@@ -213,8 +213,8 @@ fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
                 reader.read_exact(&mut login).unwrap();
                 assert_eq!(&login, LOGIN);
                 thread::sleep(MILLIS(300));
-                // A client whose call has no time left closes the connection, so the write may
-                // fail.
+                // The write may fail, because a client whose call has no time left closes the
+                // connection.
                 let mut written = reader.get_mut().write_all(b"STORED\r\n");
                 while written.is_ok()
                     && reader.read_line(&mut String::new()).is_ok_and(|len| len > 0)
@@ -244,11 +244,11 @@ fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
 }
 
 thread_local! {
-    /// The client for nested calls of this thread.
+    /// The client that this thread uses for nested calls.
     static NESTED: RefCell<Option<blocking::Client>> = const { RefCell::new(None) };
 }
 
-/// A waiter that interrupts calls, makes nested calls and returns early, at random.
+/// A waiter that randomly interrupts calls, makes nested calls and returns early.
 #[derive(Debug, Default)]
 struct Restless {
     waits: AtomicU64,
@@ -307,8 +307,7 @@ fn call(client: &blocking::Client, random: u64) {
 
 #[test]
 fn interrupted_and_nested_calls_do_not_block_other_threads() {
-    // Nested calls use only one server, because with two servers, threads with nested calls could
-    // wait for each other.
+    // Nested calls use only one server. With two servers, threads with nested calls could deadlock.
     (0..5).for_each(|_| call_at_random(1, true));
     (0..20).for_each(|_| call_at_random(2, false));
 }
@@ -377,7 +376,7 @@ fn threads_that_give_up_do_not_block_others() {
         let builder = blocking::Client::builder(format!("127.0.0.1:{}", server.port)).shared(1);
         builder.timeout(timeout).build().unwrap()
     };
-    // On a machine of any load, about half of the calls end by this timeout.
+    // Independently of the machine's load, about half of the calls end by this timeout.
     let timeout = median_latency(&shared(MILLIS(60_000))).max(MILLIS(4));
     let client = shared(timeout);
     let (right, late) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,5 +1,5 @@
-"""Administrative commands. They are rare, so each command opens a connection of its own with the standard library's
-sockets."""
+"""Administrative commands. Because they are rare, each command opens a connection of its own, with a socket of the
+standard library."""
 
 import socket
 import ssl
@@ -36,7 +36,7 @@ def _connect(client: BaseClient) -> socket.socket:
 
 
 def _encrypted(client: BaseClient, connected: socket.socket) -> socket.socket:
-    """Completes a TLS handshake. Closes the socket after a failure."""
+    """Wraps a connected socket with TLS and completes the handshake. Closes the socket if this fails."""
     name = client.tls.name_of(client.server[0] if isinstance(client.server, tuple) else "localhost")
     try:
         return client.tls.context.wrap_socket(connected, server_hostname=name)  # type: ignore[no-any-return]
@@ -49,10 +49,10 @@ def _encrypted(client: BaseClient, connected: socket.socket) -> socket.socket:
 
 
 def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes], bool]) -> bytes:
-    """Sends a command. Returns the reply as soon as `is_complete` accepts it, and raises an exception for an error
+    """Sends a command. Returns the reply as soon as `is_complete` accepts it. Raises an exception for an error
     reply."""
     answer = b""
-    # The position of the first line that has not yet been checked for an error.
+    # The offset of the first line that has not been checked for an error.
     unchecked = 0
     with _connect(client) as connected:
         connected.sendall(command + b"\r\n")
@@ -71,7 +71,8 @@ def _exchange(client: BaseClient, command: bytes, is_complete: Callable[[bytes],
 
 
 def _value_len(line: bytes) -> int:
-    """Returns the length of the value that follows a line, including its line end, or 0 if no value follows."""
+    """Returns the length of the value that follows this reply line, including the value's line end. Returns 0 if no
+    value follows."""
     words = line.split(b" ")
     place = {b"VALUE": 3, b"VA": 1}.get(words[0])
     if place is None or len(words) <= place or not words[place].isdigit():
@@ -144,7 +145,7 @@ def _seconds(value: bytes) -> float:
     return float(value.replace(b":", b"."))
 
 
-#: pymemcache's conversions of the statistics that it does not convert with `int`.
+#: pymemcache's conversions for the statistics that it does not convert with `int`.
 _CONVERSIONS: dict[bytes, Callable[[bytes], Any]] = {
     b"version": bytes,
     b"rusage_user": _seconds,

@@ -15,8 +15,8 @@ from .client import Server, _address
 #: Channels of this process. A forked child process must not share their sockets.
 _channels: "weakref.WeakSet[_Channel]" = weakref.WeakSet()
 
-#: Connections that a child process has inherited. This list keeps them alive, because closing a transport would also
-#: change the parent's loop.
+#: Connections that a forked child process has inherited. This list keeps them alive: closing a transport in the child
+#: would also affect the parent's loop.
 _inherited: list[Any] = []
 
 
@@ -25,8 +25,8 @@ def _after_fork_in_child() -> None:
     sockets = [connection.socket() for connection in connections if connection is not None]
     _inherited.extend(connections)
     if any(sockets):
-        # Replaces the sockets by /dev/null: the descriptors stay valid, but a loop that continues in the child cannot
-        # read from the parent's sockets.
+        # Replaces the sockets with /dev/null. The descriptors stay valid, but a loop that continues in the child can no
+        # longer read from the parent's sockets.
         nothing = os.open(os.devnull, os.O_RDWR)
         for inherited in sockets:
             if inherited is not None and inherited.fileno() >= 0:
@@ -38,8 +38,8 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class _Connection(asyncio.Protocol):
-    """A connection of a channel. The channel may drop it at any time. After that, the connection ignores events. If its
-    transport opens only then, it aborts the transport."""
+    """A connection of a channel. The channel may drop the connection at any time. A dropped connection ignores events,
+    and aborts its transport if the transport opens later."""
 
     def __init__(self, channel: "_Channel") -> None:
         self._channel = channel
@@ -76,7 +76,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._channel._connection is self and self.transport is not None:
             if isinstance(error, ssl.SSLError):
-                # OpenSSL's number is no error number of the system.
+                # OpenSSL's number is not an error number of the system.
                 self._channel._lost(None, _tls.describe(error, self._channel.name))
                 return
             number = error.errno if isinstance(error, OSError) else None
@@ -91,9 +91,9 @@ class _Channel(Channel):
     ) -> None:
         self.server = server
         self.connect_timeout = connect_timeout
-        #: The host of the server, or the name that its certificate must contain.
+        #: The host of the server. With TLS, the name that its certificate must contain.
         self.name = "localhost" if isinstance(server, str) else server[0]
-        #: Arguments of the loop's functions that open connections.
+        #: TLS arguments for the loop's functions that open connections.
         self._encryption: dict[str, Any] = {}
         if tls is not None:
             self.name = tls.name_of(self.name)
@@ -129,7 +129,7 @@ class _Channel(Channel):
             self._failed(None, False, str(error) or type(error).__name__)
 
     async def _dial(self, connection: _Connection) -> None:
-        """Connects to the first address of the server that accepts the connection."""
+        """Tries the server's addresses in order, and connects to the first one that accepts."""
         loop = asyncio.get_running_loop()
         if isinstance(self.server, str):
             await loop.create_unix_connection(lambda: connection, self.server, **self._encryption)
@@ -138,8 +138,8 @@ class _Channel(Channel):
         end = None if self.connect_timeout is None else loop.time() + self.connect_timeout
         for left in range(len(addresses), 0, -1):
             host, port = addresses[len(addresses) - left]
-            # Each address gets an equal share of the remaining time, so an unresponsive address leaves time for the
-            # others.
+            # Each remaining address gets an equal share of the remaining time, so an unresponsive address leaves time
+            # for the others.
             share = None if end is None else (end - loop.time()) / left
             try:
                 opening = loop.create_connection(lambda: connection, host, port, **self._encryption)
@@ -150,7 +150,7 @@ class _Channel(Channel):
                     raise
 
     def _drop(self) -> None:
-        """Closes the connection at once, or stops opening it."""
+        """Closes the connection at once, or cancels the attempt to open it."""
         connection, self._connection = self._connection, None
         opening, self._opening = self._opening, None
         # A closed loop has no tasks and accepts no calls.
@@ -162,7 +162,7 @@ class _Channel(Channel):
             opening.cancel()
 
     def _leave(self) -> _Connection | None:
-        """Forgets the connection and the calls, without ending them. The calls get no results, and the connection stays
+        """Detaches the connection and the calls from the channel. The calls get no results, and the connection stays
         open. Returns the connection."""
         connection, self._connection, self._opening = self._connection, None, None
         self._forget()
@@ -175,7 +175,7 @@ class _Channel(Channel):
 
 
 async def _addresses(host: str, port: int) -> list[tuple[str, int]]:
-    """Returns the addresses of a host. The loop resolves a name in a thread. An IP address needs no resolution."""
+    """Returns the addresses of a host. The loop resolves a name in a thread. An IP address needs no lookup."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

@@ -1,5 +1,5 @@
-"""TLS settings. Rust code encrypts the connections of the clients for threads. The standard library's `ssl` encrypts the
-connections of the clients for asyncio and of administrative commands, with the same checks and texts of errors."""
+"""TLS settings. Rust code encrypts the connections of the clients for threads. The standard library's `ssl` encrypts
+those of the clients for asyncio and of administrative commands, with the same checks and the same error texts."""
 
 import os
 import ssl
@@ -10,28 +10,28 @@ from ._native import BaseTls
 
 _Path = str | os.PathLike[str]
 
-#: OpenSSL's codes of certificates without a trusted issuer: X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
+#: OpenSSL's error codes for certificates without a trusted issuer: X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
 #: CERT_SIGNATURE_FAILURE, DEPTH_ZERO_SELF_SIGNED_CERT, SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT_LOCALLY and
 #: UNABLE_TO_VERIFY_LEAF_SIGNATURE.
 _UNTRUSTED = frozenset([2, 7, 18, 19, 20, 21])
 #: X509_V_ERR_CERT_HAS_EXPIRED.
 _EXPIRED = 10
-#: OpenSSL's codes of certificates for other names: X509_V_ERR_HOSTNAME_MISMATCH and IP_ADDRESS_MISMATCH.
+#: OpenSSL's error codes for certificates with other names: X509_V_ERR_HOSTNAME_MISMATCH and IP_ADDRESS_MISMATCH.
 _OTHER_NAME = frozenset([62, 64])
-#: OpenSSL's reasons if the server replies without TLS.
+#: OpenSSL's error reasons if the server replies without TLS.
 _NO_TLS = frozenset(["WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"])
 
 
 class Tls(BaseTls):
     """The TLS settings of a client's connections, for the argument `tls` of all clients.
 
-    The clients speak TLS 1.2 and 1.3. A CA of the system or, if set, of the PEM file `ca_file` must have signed the
-    server's certificate. The certificate must name the host of the server's address or, if set, `server_name`.
-    `cert_file` and `key_file` are PEM files with a client certificate, for servers that request one, and with its key.
-    Without `key_file`, the key is in `cert_file`.
+    The clients use TLS 1.2 or 1.3. A CA of the system must have signed the server's certificate, or a CA in the PEM
+    file `ca_file` if that is set. The certificate must contain the host of the server's address, or `server_name` if
+    that is set. For servers that request a client certificate, `cert_file` is a PEM file with the certificate, and
+    `key_file` is a PEM file with its key. Without `key_file`, the key is in `cert_file`.
 
-    The constructor reads the files. It raises `FileNotFoundError` or another `OSError` if a file is unreadable or the
-    system has no CAs, and `ValueError` if the content of a file or the server name is invalid.
+    The constructor reads the files. It raises an `OSError`, such as `FileNotFoundError`, if a file is unreadable or the
+    system has no CAs. It raises `ValueError` if the content of a file or the server name is invalid.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Tls(BaseTls):
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # As in Rust: names in the subject of a certificate do not count, and a certificate in `ca_file` is trusted even
-        # if another CA has signed it.
+        # As in the Rust code, names in the subject of a certificate do not count, and a certificate in `ca_file` is
+        # trusted even if another CA has signed it.
         context.hostname_checks_common_name = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self.ca_file is None:
@@ -86,7 +86,8 @@ class Tls(BaseTls):
 
 
 def _load(load: Callable[..., None], *files: Any) -> None:
-    """Loads files that `BaseTls` has read already. OpenSSL refuses some keys and certificates that Rust accepts."""
+    """Loads files that `BaseTls` has already read. OpenSSL may still refuse them, because it refuses some keys and
+    certificates that rustls accepts."""
     try:
         load(*files)
     except ssl.SSLError as error:
@@ -94,7 +95,7 @@ def _load(load: Callable[..., None], *files: Any) -> None:
 
 
 def settings(tls: "Tls | bool | None") -> Tls | None:
-    """Converts the argument `tls` of a client."""
+    """Converts a client's argument `tls` to settings, or to `None` for no encryption."""
     if tls is None or isinstance(tls, bool):
         return Tls() if tls else None
     if isinstance(tls, Tls):
@@ -103,7 +104,7 @@ def settings(tls: "Tls | bool | None") -> Tls | None:
 
 
 def describe(error: OSError, name: str) -> str:
-    """Returns the text of the error of a connection to a server with this name."""
+    """Returns the error text for a failed connection to a server with this name."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _UNTRUSTED:
             return "the server's certificate is not signed by a trusted CA"

@@ -11,7 +11,7 @@
     asyncio.run(main())
 
 All tasks of a loop share one connection per server. One write usually carries all calls that start in the same
-iteration of the loop. Requests do not wait for the replies to earlier requests.
+iteration of the loop. Requests are pipelined: they do not wait for the replies to earlier requests.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 class _Client:
-    """The common part of the clients of one and of several servers."""
+    """The common part of the clients for one server and for several servers."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _Client:
         self.encoding = encoding
         self.tls = _tls.settings(tls)
         self._is_plain = isinstance(self.serde, LegacyWrappingSerde) and self.serde.is_plain
-        #: Whether the client also ignores exceptions of changes.
+        #: Whether `ignore_exc` also applies to exceptions of changes.
         self._ignores_all = False
 
     def _channel_of(self, server: Server) -> _Channel:
@@ -90,7 +90,7 @@ class _Client:
         raise NotImplementedError
 
     def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
-        """Groups keys by the channel to their server."""
+        """Groups keys by the channel to their servers."""
         raise NotImplementedError
 
     def _noreply(self, noreply: bool | None) -> bool:
@@ -112,7 +112,7 @@ class _Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections. Calls under way fail, and the next call opens a new connection."""
+        """Closes the connections. Calls under way fail. The next call opens a new connection."""
         for channel in self._channels():
             channel.end()
         # The loop closes sockets in its next iteration.
@@ -122,7 +122,7 @@ class _Client:
     disconnect_all = close
 
     async def get(self, key: Key, default: Any = None) -> Any:
-        """Returns the value of an item, or `default` if it does not exist."""
+        """Returns the value of an item, or `default` if the item does not exist."""
         try:
             found = await self._of(key).get(key)
             if found is None:
@@ -134,7 +134,7 @@ class _Client:
             raise
 
     async def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
-        """Returns the value of an item and its CAS, or `(default, cas_default)` if it does not exist."""
+        """Returns the value of an item and its CAS, or `(default, cas_default)` if the item does not exist."""
         try:
             found = await self._of(key).gets(key)
             return (default, cas_default) if found is None else self._value_and_cas(key, found)
@@ -144,11 +144,11 @@ class _Client:
             raise
 
     async def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
-        """Sets the expiry of an item and returns its value, or `default` if it does not exist."""
+        """Sets the expiry of an item and returns its value, or `default` if the item does not exist."""
         return (await self.gats(key, expire, default))[0]
 
     async def gats(self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
-        """Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if it does not
+        """Sets the expiry of an item and returns its value and CAS, or `(default, cas_default)` if the item does not
         exist."""
         try:
             found = await self._of(key).gats(key, expire)
@@ -159,11 +159,11 @@ class _Client:
             raise
 
     async def get_many(self, keys: Iterable[Key]) -> dict[Any, Any]:
-        """Returns the values of the existing keys as a dictionary, with one batch of requests to each server."""
+        """Returns a dictionary with the values of the keys that exist. Sends one batch of requests to each server."""
         return await self._look_up(keys, False, self._value)
 
     async def gets_many(self, keys: Iterable[Key]) -> dict[Any, tuple[Any, Any]]:
-        """Returns the values and CAS of the existing keys as a dictionary of pairs, with one batch of requests to each
+        """Returns a dictionary with pairs of value and CAS for the keys that exist. Sends one batch of requests to each
         server."""
         return await self._look_up(keys, True, self._value_and_cas)
 
@@ -191,8 +191,8 @@ class _Client:
     async def _change(
         self, key: Key, start: Callable[[_Channel], Any], noreply: bool | None, noreply_result: bool | None = True
     ) -> Any:
-        """Changes one item. Returns the result, or `noreply_result` with `noreply`, or `False` after an ignored
-        exception."""
+        """Changes one item. Returns the result of the call. With `noreply`, returns `noreply_result`. After an ignored
+        exception, returns `False`."""
         try:
             result = await start(self._of(key))
         except Exception:
@@ -221,25 +221,26 @@ class _Client:
     async def add(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item if it does not exist. Returns whether it was stored, or True with `noreply`."""
+        """Stores an item if it does not exist. Returns whether the item was stored. With `noreply`, always returns
+        True."""
         return await self._store("add", key, value, expire, noreply, flags)
 
     async def replace(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item if it exists. Returns whether it was stored, or True with `noreply`."""
+        """Stores an item if it exists. Returns whether the item was stored. With `noreply`, always returns True."""
         return await self._store("replace", key, value, expire, noreply, flags)
 
     async def append(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Appends to a value. Returns whether the item existed, or True with `noreply`."""
+        """Appends to a value. Returns whether the item existed. With `noreply`, always returns True."""
         return await self._store("append", key, value, expire, noreply, flags)
 
     async def prepend(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Prepends to a value. Returns whether the item existed, or True with `noreply`."""
+        """Prepends to a value. Returns whether the item existed. With `noreply`, always returns True."""
         return await self._store("prepend", key, value, expire, noreply, flags)
 
     async def cas(
@@ -251,8 +252,8 @@ class _Client:
         noreply: bool = False,
         flags: int | None = None,
     ) -> bool | None:
-        """Stores an item if the present one has this CAS. Returns True if it was stored, False if the item has another
-        CAS, and None if it does not exist. With `noreply`, returns True."""
+        """Stores an item if the current item has this CAS. Returns True if the item was stored, False if it has another
+        CAS, and None if it does not exist. With `noreply`, always returns True."""
         stored: bool | None = await self._change(
             key, lambda channel: channel.cas(key, value, cas, expire, flags), noreply
         )
@@ -261,8 +262,8 @@ class _Client:
     async def set_many(
         self, values: Mapping[Any, Any], expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> list[Any]:
-        """Stores the items of a dictionary, with one batch of requests to each server. Returns the keys that were not
-        stored. With `noreply`, returns only the keys of servers whose exceptions it has ignored."""
+        """Stores the items of a dictionary. Sends one batch of requests to each server. Returns the keys that were not
+        stored. With `noreply`, returns only the keys of servers whose exceptions were ignored."""
 
         async def of(channel: _Channel, keys: list[Key]) -> list[Any]:
             try:
@@ -279,12 +280,12 @@ class _Client:
         return [key for part in parts for key in part]
 
     async def delete(self, key: Key, noreply: bool | None = None) -> bool:
-        """Removes an item. Returns whether it existed, or True with `noreply`."""
+        """Removes an item. Returns whether the item existed. With `noreply`, always returns True."""
         found: bool = await self._change(key, lambda channel: channel.delete(key), noreply)
         return found
 
     async def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
-        """Removes items, with one batch of requests to each server. Returns True, even if it has ignored exceptions."""
+        """Removes items. Sends one batch of requests to each server. Returns True, even if exceptions were ignored."""
 
         async def of(channel: _Channel, keys: list[Key]) -> None:
             try:
@@ -303,25 +304,25 @@ class _Client:
     delete_multi = delete_many
 
     async def incr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Adds `value` to a number, modulo 2^64. Returns the new number, or None if the item does not exist or with
-        `noreply`."""
+        """Adds `value` to a number, modulo 2^64. Returns the new number, or None if the item does not exist. With
+        `noreply`, always returns None."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, False), noreply, None)
         return number
 
     async def decr(self, key: Key, value: int, noreply: bool = False) -> int | None:
-        """Subtracts `value` from a number, but not below 0. Returns the new number, or None if the item does not exist
-        or with `noreply`."""
+        """Subtracts `value` from a number, but not below 0. Returns the new number, or None if the item does not exist.
+        With `noreply`, always returns None."""
         number: int | None = await self._change(key, lambda channel: channel.count(key, value, True), noreply, None)
         return number
 
     async def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
-        """Sets the expiry of an item. Returns whether it exists, or True with `noreply`."""
+        """Sets the expiry of an item. Returns whether the item exists. With `noreply`, always returns True."""
         found: bool = await self._change(key, lambda channel: channel.touch(key, expire), noreply)
         return found
 
     async def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
-        """Removes all items from every server, now or after `delay` seconds. Returns True, even if it has ignored
-        exceptions. If it raises an exception, some servers may have removed their items."""
+        """Removes all items from every server, now or after `delay` seconds. Returns True, even if exceptions were
+        ignored. If the call raises an exception, some servers may have removed their items."""
 
         async def of(channel: _Channel) -> None:
             try:
@@ -335,8 +336,8 @@ class _Client:
 
 
 async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Returns the results of the calls, in order. If some fail, waits for all of them, and then raises the first
-    exception."""
+    """Returns the results of the calls, in order. If some calls fail, waits until all have ended, and then raises the
+    first exception in that order."""
     if len(calls) == 1:
         return [await calls[0]]
     results = await asyncio.gather(*calls, return_exceptions=True)
@@ -349,11 +350,11 @@ async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 class Client(_Client):
-    """A client of one server for all tasks of an event loop, which share its connection. The client belongs to the loop
-    of its first call. Once that loop has stopped, the client belongs to the loop of the next call.
+    """A client of one server for all tasks of an event loop. The tasks share its connection. The client belongs to the
+    loop of its first call. Once that loop has stopped, the client belongs to the loop of the next call.
 
-    The arguments are those of `larder_client.Client` without `socket_module` and `socket_keepalive`. A call takes
-    at most `timeout` seconds, including the time to open a connection. With `ignore_exc`, failed lookups are misses. See
+    The arguments are those of `larder_client.Client`, except `socket_module` and `socket_keepalive`. A call takes at
+    most `timeout` seconds, including the time to open a connection. With `ignore_exc`, failed lookups are misses. See
     docs/python.md.
     """
 
@@ -402,7 +403,7 @@ class Client(_Client):
         return {self._channel: keys} if keys else {}
 
     def check_key(self, key: Key) -> bytes:
-        """Returns the bytes that a server gets for a key."""
+        """Returns a key as sent to the server, including the prefix."""
         return check_key_helper(key, self.allow_unicode_keys, self.key_prefix)
 
     async def version(self) -> bytes:
@@ -410,8 +411,8 @@ class Client(_Client):
         return await self._channel.version()
 
     async def stats(self, topic: str = "") -> dict[bytes, Any]:
-        """Returns a page of statistics: the page of a topic, which is one word, or the general page without a topic. With
-        `ignore_exc`, returns an empty page after a failure. Values are converted as by the clients for threads."""
+        """Returns a page of statistics. `topic` is one word. Without a topic, this is the general page. With
+        `ignore_exc`, returns an empty page after a failure. Values are converted as in the clients for threads."""
         try:
             page = await self._channel.stats(topic)
         except Exception:
@@ -423,12 +424,12 @@ class Client(_Client):
 
 class HashClient(_Client):
     """A client of several servers for all tasks of an event loop. Each key belongs to one server. With the default
-    `hasher`, this is the same server as with the `HashClient` for threads and with pymemcache.
+    `hasher`, `HashClient` for threads and pymemcache choose the same server.
 
     After repeated failures of a server, calls to it fail at once for a short time. Its keys do not move to other
-    servers. With `ignore_exc`, failed lookups are misses, and failed changes of one item return False. After a failure,
-    `set_many` returns the keys of the server, and `delete_many` and `flush_all` return True. The other arguments are
-    those of `Client`.
+    servers. With `ignore_exc`, failed lookups are misses, and failed changes of one item return False. `set_many` then
+    returns the keys of the failed server among those not stored, and `delete_many` and `flush_all` return True. The
+    other arguments are those of `Client`.
     """
 
     def __init__(
@@ -470,7 +471,7 @@ class HashClient(_Client):
             self.add_server(server)
 
     def add_server(self, server: Server) -> None:
-        """Adds a server, which gets its share of the keys."""
+        """Adds a server. It gets its share of the keys."""
         server = normalize_server_spec(server)
         name = self._name(server)
         if name not in self._by_name:
@@ -478,7 +479,7 @@ class HashClient(_Client):
             self.hasher.add_node(name)
 
     def remove_server(self, server: Server) -> None:
-        """Removes a server: the other servers get its keys, and its calls under way fail."""
+        """Removes a server. The other servers get its keys, and calls to it that are under way fail."""
         name = self._name(normalize_server_spec(server))
         self.hasher.remove_node(name)
         self._by_name.pop(name).end()

@@ -15,15 +15,15 @@ from .serde import Deserializer, LegacyWrappingSerde, Serde, Serializer
 Server = tuple[str, int] | str
 Key = str | bytes
 
-#: The default time limit of a call in seconds.
+#: The default time limit of a call, in seconds.
 TIMEOUT = 1.0
-#: The default time limit of opening a connection in seconds.
+#: The default time limit for opening a connection, in seconds.
 CONNECT_TIMEOUT = 0.25
 
-#: pymemcache's default limit of pooled connections.
+#: pymemcache's default limit for pooled connections.
 _POOL_SIZE_MAX = 2**31
 
-#: Replacements of arguments that this client does not support.
+#: Advice for arguments that this client does not support.
 _REPLACEMENTS = {"tls_context": "use tls=True or tls=larder_client.Tls(ca_file=..., cert_file=..., key_file=...)"}
 
 #: Clients of this process. A forked child process must not share their sockets.
@@ -69,7 +69,7 @@ def _refuse(**arguments: Any) -> None:
 
 
 class _Client(BaseClient):
-    """The common part of both clients of one server."""
+    """The common part of the two clients for one server."""
 
     def _set_up(
         self,
@@ -110,9 +110,9 @@ class _Client(BaseClient):
         self.close()
 
     def stats(self, *args: str | bytes) -> dict[bytes, Any]:
-        """Returns a page of statistics: the general page, or the page that the arguments name. With `ignore_exc`,
-        returns an empty page after a failure. Numbers are `int` and other values `bytes`, except some that pymemcache
-        converts to `float` or `bool`."""
+        """Returns a page of statistics. The arguments name the page. Without arguments, this is the general page. With
+        `ignore_exc`, returns an empty page after a failure. Numbers are `int` and other values are `bytes`, except
+        those that pymemcache converts to `float` or `bool`."""
         try:
             return _admin.stats(self, args)
         except Exception:
@@ -129,16 +129,17 @@ class _Client(BaseClient):
         return _admin.raw_command(self, command, end_tokens)
 
     def shutdown(self, graceful: bool = False) -> None:
-        """Shuts down the server, if its options permit shutdown by clients."""
+        """Shuts down the server. The server's options must permit shutdown by clients."""
         _admin.shutdown(self, graceful)
 
 
 class Client(_Client):
-    """A client of one server with one connection. Threads may share it, but it carries out one call at a time.
+    """A client of one server with one connection. Threads may share the client, but it carries out only one call at a
+    time.
 
-    The arguments are pymemcache's, except that `socket_keepalive` and `tls_context` are not supported, `socket_module`
-    must be the standard library's, and TCP_NODELAY is always set. `tls` encrypts the connections: `True`, or a `Tls`
-    with settings. docs/python.md lists all differences.
+    The arguments are pymemcache's, with these differences: `socket_keepalive` and `tls_context` are not supported,
+    `socket_module` must be the standard library's, and TCP_NODELAY is always set. `tls` encrypts the connections. It is
+    `True` or a `Tls` with settings. docs/python.md lists all differences.
     """
 
     def __init__(
@@ -181,15 +182,15 @@ class Client(_Client):
         )
 
     def check_key(self, key: Key, key_prefix: bytes) -> bytes:
-        """Returns the bytes of a key in requests, including the prefix."""
+        """Returns a key as sent to the server, including the prefix."""
         return check_key_helper(key, self.allow_unicode_keys, key_prefix)
 
 
 class PooledClient(_Client):
-    """A client of one server for any number of threads. By default all calls share one connection, and one write
-    carries concurrent requests. With `max_pool_size` or `pool_idle_timeout`, each call takes a connection of its own
-    from a pool. When `max_pool_size` connections are in use, calls wait in line. The pool closes connections that were
-    idle for `pool_idle_timeout` seconds.
+    """A client of one server for any number of threads. By default, all calls share one connection, and one write can
+    carry the requests of several threads. With `max_pool_size` or `pool_idle_timeout`, each call uses a connection of
+    its own from a pool. While `max_pool_size` connections are in use, further calls wait in line. The pool closes
+    connections that have been idle for `pool_idle_timeout` seconds.
 
     The other arguments are those of `Client`. `lock_generator` is not supported.
     """
@@ -218,7 +219,7 @@ class PooledClient(_Client):
     ) -> None:
         _refuse(socket_keepalive=socket_keepalive, tls_context=tls_context, lock_generator=lock_generator)
         # `pool_idle_timeout` without a size also creates a pool, because only a pool closes idle connections. A size of
-        # 0 is like None.
+        # 0 is equivalent to None.
         max_pool_size = max_pool_size or (_POOL_SIZE_MAX if pool_idle_timeout else None)
         if max_pool_size is not None and (not isinstance(max_pool_size, int) or max_pool_size < 0):
             raise ValueError('"max_pool_size" must be a positive integer, or 0 or None for no pool')
@@ -242,5 +243,5 @@ class PooledClient(_Client):
         )
 
     def check_key(self, key: Key) -> bytes:
-        """Returns the bytes of a key in requests, including the prefix."""
+        """Returns a key as sent to the server, including the prefix."""
         return check_key_helper(key, self.allow_unicode_keys, self.key_prefix)

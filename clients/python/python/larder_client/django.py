@@ -12,13 +12,13 @@ from django.core.cache.backends.memcached import BaseMemcachedCache
 import larder_client
 from larder_client.serde import pickle_serde
 
-#: The client of each location with its options.
+#: The clients of this process, with their servers and options.
 _clients: list[tuple[Any, dict[str, Any], larder_client.HashClient]] = []
 
 
 def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashClient:
-    """Returns the client of the process for these servers and options. Django creates a cache object per thread, and
-    all of them share the connections."""
+    """Returns the process's client for these servers and options. Django creates a cache object per thread. All of
+    these objects share the client's connections."""
 
     def found() -> larder_client.HashClient | None:
         matches = (client for *settings, client in _clients if settings == [servers, options])
@@ -27,16 +27,16 @@ def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashC
     client = found()
     if client is None:
         _clients.append((servers, options, larder_client.HashClient(servers, **options)))
-        # Another thread may have appended a client first. All threads use the first one.
+        # Another thread may have appended a client first. All threads use the first client in the list.
         client = found()
         assert client is not None
     return client
 
 
 class LarderCache(BaseMemcachedCache):
-    """Stores `bytes`, `str` and `int` as they are, so that `incr` works and other programs can read them. Pickles all
-    other values. Another serde in `OPTIONS` replaces this conversion. The connections stay open between requests, and
-    all threads of a process share them."""
+    """Stores `bytes`, `str` and `int` without pickling them: `incr` works, and other programs can read the values.
+    Pickles all other values. A serde in `OPTIONS` replaces this conversion. The connections stay open between requests,
+    and all threads of a process share them."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params, library=larder_client, value_not_found_exception=KeyError)
@@ -54,4 +54,4 @@ class LarderCache(BaseMemcachedCache):
         return _shared_client(self.client_servers, self._options)
 
     def close(self, **kwargs: Any) -> None:
-        """Does nothing. Django calls this after each request, and the connections stay open for the next one."""
+        """Does nothing. Django calls this after each request, but the connections stay open for the next request."""

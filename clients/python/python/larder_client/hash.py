@@ -1,4 +1,4 @@
-"""A client of several servers. Each key belongs to one of them, by default to the same server as with pymemcache."""
+"""A client of several servers. Each key belongs to one server. By default, it is the same server as with pymemcache."""
 
 import socket
 import time
@@ -16,8 +16,8 @@ from .serde import Deserializer, Serde, Serializer
 
 
 class RendezvousHash:
-    """Rendezvous hashing (highest random weight): a key belongs to the node with the highest hash of node and key.
-    Adding or removing a node moves only the keys of this node."""
+    """Rendezvous hashing (highest random weight): each pair of node and key has a hash, and a key belongs to the node
+    with its highest hash. Adding or removing a node moves only the keys of that node."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class RendezvousHash:
 
     def add_node(self, node: str) -> None:
         if node not in self.nodes:
-            # Replaces the list instead of changing it, because another thread may be iterating over it.
+            # Replaces the list instead of changing it, because another thread may be iterating over the list.
             self.nodes = [*self.nodes, node]
 
     def remove_node(self, node: str) -> None:
@@ -40,7 +40,7 @@ class RendezvousHash:
         self.nodes = [other for other in self.nodes if other != node]
 
     def get_node(self, key: Key) -> str | None:
-        """Returns the node of a key, or `None` without nodes."""
+        """Returns the node of a key, or `None` if there are no nodes."""
         # Like pymemcache, hashes keys of type `bytes` in their printed form, with a `b` and quotes.
         return max(self.nodes, key=lambda node: (self.hash_function(f"{node}-{key!s}"), str(node)), default=None)
 
@@ -71,14 +71,14 @@ class HashClient:
     """A client of several servers, for any number of threads.
 
     After a failure, the client retries a server up to `retry_attempts` times, at least `retry_timeout` seconds apart.
-    Between the retries it sends no calls to the server and raises no exceptions: lookups are misses, and changes of one
-    item return False. After the last failed retry the server is dead: the other servers get its keys until the client
-    adds it again after `dead_timeout` seconds.
+    Between the retries, it sends no calls to the server and raises no exceptions: lookups are misses, and changes of
+    one item return False. After the last failed retry, the server is dead. The other servers get its keys until the
+    client adds it again, after `dead_timeout` seconds.
 
     The other arguments are those of `Client`, or of `PooledClient` with `use_pooling`.
     """
 
-    #: The class of the clients of single servers, without `use_pooling`.
+    #: The class of the clients of single servers if `use_pooling` is not set.
     client_class: type[Client] = Client
 
     def __init__(
@@ -132,7 +132,7 @@ class HashClient:
             "default_noreply": default_noreply,
             "encoding": encoding,
             "tls_context": tls_context,
-            # The clients of all servers share the settings, so the files are read once.
+            # The clients of all servers share these settings, so the files are read only once.
             "tls": _tls.settings(tls),
         }
         if use_pooling:
@@ -157,7 +157,7 @@ class HashClient:
         return server, port
 
     def add_server(self, server: Server, port: int | None = None) -> None:
-        """Adds a server, which gets its share of the keys."""
+        """Adds a server. It gets its share of the keys."""
         server = self._server(server, port)
         kind: Callable[..., Client | PooledClient] = PooledClient if self.use_pooling else self.client_class
         name = self._make_client_key(server)
@@ -165,22 +165,22 @@ class HashClient:
         self.hasher.add_node(name)
 
     def remove_server(self, server: Server, port: int | None = None) -> None:
-        """Marks a server as dead: the other servers get its keys until the client adds it again after
-        `dead_timeout`."""
+        """Marks a server as dead. The other servers get its keys until the client adds it again, after `dead_timeout`
+        seconds."""
         server = self._server(server, port)
         self._failed_clients.pop(server, None)
         self._dead_clients[server] = time.time()
         self.hasher.remove_node(self._make_client_key(server))
 
     def _revive(self) -> None:
-        """Adds servers again that have been dead for `dead_timeout` seconds. Checks this at most once per
+        """Adds the servers again that have been dead for `dead_timeout` seconds. Checks this at most once per
         `dead_timeout`."""
         now = time.time()
         if now - self._last_dead_check_time <= self.dead_timeout:
             return
         self._last_dead_check_time = now
         for server, since in list(self._dead_clients.items()):
-            # `pop` lets only one of several concurrent threads add the server.
+            # `pop` returns the server to only one of several concurrent threads, and that thread adds it.
             if now - since > self.dead_timeout and self._dead_clients.pop(server, None) is not None:
                 self.add_server(server)
 
@@ -205,13 +205,13 @@ class HashClient:
             self._declare_dead(server)
 
     def _declare_dead(self, server: Server) -> None:
-        # Another thread may already have marked it.
+        # Another thread may already have marked the server as dead.
         if server not in self._dead_clients:
             self.remove_server(server)
 
     def _call(self, client: Client | PooledClient, call: Callable[[], Any], default: Any) -> Any:
-        """Calls a server and returns the result. Returns `default` without a call if the server has failed within
-        `retry_timeout` and has retries left. With `ignore_exc`, also returns `default` after an exception."""
+        """Calls a server and returns the result. If the server has failed within `retry_timeout` and has retries left,
+        returns `default` without a call. With `ignore_exc`, also returns `default` after an exception."""
         server = client.server
         failures = self._failed_clients.get(server)
         try:
@@ -239,7 +239,7 @@ class HashClient:
         return self._call(client, lambda: getattr(client, name)(key, *args, **kwargs), default)
 
     def _by_client(self, keys: Iterable[Key]) -> tuple[dict[str, list[Key]], list[Key]]:
-        """Groups keys by server. Also returns the keys without a server."""
+        """Groups keys by server. Also returns the keys that have no server."""
         batches: dict[str, list[Key]] = defaultdict(list)
         unassigned = []
         for key in keys:
@@ -301,8 +301,8 @@ class HashClient:
         return self._run("delete", key, False, args, kwargs)
 
     def delete_many(self, keys: Iterable[Key], *args: Any, **kwargs: Any) -> bool:
-        """Removes items, with one batch of requests to each server. Returns True, even if it has skipped servers or
-        ignored their exceptions."""
+        """Removes items. Sends one batch of requests to each server. Returns True, even if servers were skipped or
+        their exceptions were ignored."""
         batches, _ = self._by_client(keys)
         for name, batch in batches.items():
             client = self.clients[name]
@@ -312,8 +312,8 @@ class HashClient:
     delete_multi = delete_many
 
     def set_many(self, values: Mapping[Any, Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Stores items, with one batch of requests to each server. Returns the keys that were not stored. With
-        `noreply`, returns only the keys of servers that it has skipped or whose exceptions it has ignored."""
+        """Stores items. Sends one batch of requests to each server. Returns the keys that were not stored. With
+        `noreply`, returns only the keys of servers that were skipped or whose exceptions were ignored."""
         batches, failed = self._by_client(values)
         for name, batch in batches.items():
             client, items = self.clients[name], {key: values[key] for key in batch}
@@ -323,8 +323,8 @@ class HashClient:
     set_multi = set_many
 
     def get_many(self, keys: Iterable[Key], gets: bool = False, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """Returns the values of the existing keys, or with `gets` pairs of value and CAS. Sends one batch of requests
-        to each server."""
+        """Returns a dictionary with the values of the keys that exist. With `gets`, its values are pairs of value and
+        CAS. Sends one batch of requests to each server."""
         batches, _ = self._by_client(keys)
         found: dict[Any, Any] = {}
         for name, batch in batches.items():
@@ -341,8 +341,8 @@ class HashClient:
     gets_multi = gets_many
 
     def flush_all(self, *args: Any, **kwargs: Any) -> None:
-        """Removes all items from the servers, one after the other. Skips a server silently if it has failed within
-        `retry_timeout` and has retries left. A failure ends the call before the next servers, unless `ignore_exc` is
-        set."""
+        """Removes all items from the servers, one server after the other. Silently skips a server that has failed
+        within `retry_timeout` and has retries left. Unless `ignore_exc` is set, a failure ends the call, and the
+        remaining servers keep their items."""
         for client in list(self.clients.values()):
             self._call(client, lambda: client.flush_all(*args, **kwargs), False)

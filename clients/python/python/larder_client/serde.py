@@ -1,4 +1,5 @@
-"""Conversion of values with pymemcache's names and flags: larder_client and pymemcache read each other's values."""
+"""Conversions of values with pymemcache's names and flags. larder_client and pymemcache can read each other's
+values."""
 
 import pickle
 import zlib
@@ -19,24 +20,26 @@ Deserializer = Callable[[Any, bytes, int], Any]
 
 
 class Serde(Protocol):
-    """The conversion of a client's values. It gets the keys of the call, without the client's prefix."""
+    """The conversion of a client's values. Its methods receive the key of the call, without the client's prefix."""
 
     def serialize(self, key: Any, value: Any) -> tuple[Any, int]:
-        """Returns the value to store and 32-bit flags. The client stores a value other than `bytes` as encoded text."""
+        """Returns the value to store and 32-bit flags. If the value is not `bytes`, the client converts it to text and
+        encodes the text."""
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
         """Converts stored bytes and flags to a value."""
 
 
 class PickleSerde:
-    """Stores `bytes`, `str` and `int` as they are, so that other programs can read them and `incr` works. Pickles all
-    other values. Never use it with a cache that untrusted programs can write to: unpickling executes code."""
+    """Stores `bytes`, `str` and `int` without pickling them: other programs can read the values, and `incr` works.
+    Pickles all other values. Never use this serde with a cache that untrusted programs can write to, because unpickling
+    executes code."""
 
     def __init__(self, pickle_version: int = DEFAULT_PICKLE_VERSION) -> None:
         self._pickle_version = pickle_version
 
     def serialize(self, key: Any, value: Any) -> tuple[bytes, int]:
-        # Pickles values of derived classes, so that reads restore their class.
+        # Pickles values of derived classes: a read must restore the class.
         kind = type(value)
         if kind is bytes:
             return value, FLAG_BYTES
@@ -62,8 +65,8 @@ class PickleSerde:
 
 
 class CompressedSerde:
-    """Compresses the output of another serde if it has more than `min_compress_len` bytes, and if the compressed bytes
-    are not longer. A `min_compress_len` of 0 disables compression."""
+    """Compresses the output of another serde if the output has more than `min_compress_len` bytes and compression does
+    not make it longer. A `min_compress_len` of 0 disables compression."""
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class CompressedSerde:
 
 
 class LegacyWrappingSerde:
-    """A serde of two functions. `None` instead of a function leaves values unchanged."""
+    """A serde made of two functions. `None` in place of a function leaves values unchanged."""
 
     def __init__(self, serializer_func: Serializer | None, deserializer_func: Deserializer | None) -> None:
         self.serialize = serializer_func or _serialize_nothing

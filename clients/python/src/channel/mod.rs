@@ -1,7 +1,7 @@
-//! The calls of an asyncio client to one server, which share a connection.
+//! The calls of an asyncio client to one server. They share a connection.
 //!
-//! Python's event loop moves the bytes, and no function here waits. A call returns a future of the
-//! loop, which gets its result when the reply arrives:
+//! Python's event loop does the I/O, and no function here blocks. A call returns a future of the
+//! loop. The future gets its result when the reply arrives:
 //!
 //! ```text
 //!   get() … ─▶ pipeline ── _flush(), in the next event-loop iteration or at once ─▶ transport.write()
@@ -10,8 +10,8 @@
 //!   future ◀── pipeline ◀── _receive() ◀─ the protocol's data_received()
 //! ```
 //!
-//! No Python code, including destructors of objects, runs while the state is locked, because Python
-//! code may call the channel.
+//! No Python code may run while the state is locked, because Python code may call the channel. This
+//! includes destructors of Python objects.
 //!
 //! | file | contains |
 //! |---|---|
@@ -45,14 +45,13 @@ use std::time::{Duration, Instant};
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// The minimum of [`State::queue_len_max`], the queue length above which a new call removes calls
-/// whose futures are done.
+/// The minimum of [`State::queue_len_max`].
 const QUEUE_LEN_MIN: usize = 256;
-/// The time that is added to timers, because some event loops fire timers early, by less than this
+/// A delay that is added to each timer, because some event loops fire timers early by up to this
 /// time.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-/// The calls to one server. A derived Python class opens the connections.
+/// The calls to one server. The derived Python class `_Channel` opens the connections.
 #[pyclass(subclass, frozen, module = "larder_client._native")]
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -98,8 +97,8 @@ impl Channel {
         self.settings.set(settings).map_err(set_twice)
     }
 
-    /// Looks up an item. The result is the value, or with a serde a pair of stored bytes and flags.
-    /// It is None if the item does not exist.
+    /// Looks up an item. The result is the value, or with a serde, a pair of stored bytes and
+    /// flags. It is None if the item does not exist.
     fn get<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let settings = slf.get().settings()?;
         let name = settings.keys.check(key)?;
@@ -127,8 +126,8 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Looks up items. The result is a dictionary from the existing keys to results as in `get`, or
-    /// with `cas` to results as in `gets`.
+    /// Looks up items. The result is a dictionary that maps the keys that exist to results as in
+    /// `get`, or with `cas`, as in `gets`.
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Object<'py>,
@@ -143,8 +142,8 @@ impl Channel {
         Self::begin(slf, reading, &Request::GetMany { keys: &names, cas })
     }
 
-    /// Stores an item. The result is whether it was stored. The `mode` is `set`, `add`, `replace`,
-    /// `append` or `prepend`.
+    /// Stores an item. The result is True if the item was stored. `mode` is `set`, `add`,
+    /// `replace`, `append` or `prepend`.
     fn store<'py>(
         slf: &Bound<'py, Self>,
         mode: &str,
@@ -156,8 +155,8 @@ impl Channel {
         Self::store_if(slf, store_mode(mode)?, None, key, value, expire, flags)
     }
 
-    /// Stores an item if the present one has this CAS. The result is True if it was stored, False
-    /// if the item has another CAS, and None if it does not exist.
+    /// Stores an item if the current item has this CAS. The result is True if the item was stored,
+    /// False if it has another CAS, and None if it does not exist.
     fn cas<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -185,7 +184,7 @@ impl Channel {
         Self::begin(slf, Reading::NotStored(keys), &Request::Store(&requests))
     }
 
-    /// Removes an item. The result is whether it existed.
+    /// Removes an item. The result is True if the item existed.
     fn delete<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let name = slf.get().settings()?.keys.check(key)?;
         Self::begin(slf, Reading::Found, &Request::Delete(&[&name]))
@@ -199,7 +198,7 @@ impl Channel {
         Self::begin(slf, Reading::Done, &Request::Delete(&names))
     }
 
-    /// Sets the expiry of an item. The result is whether it exists.
+    /// Sets the expiry of an item. The result is True if the item exists.
     fn touch<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -230,12 +229,13 @@ impl Channel {
         Self::begin(slf, Reading::Done, &Request::Flush(delay))
     }
 
-    /// Requests the server's version. The result is in bytes.
+    /// Requests the server's version. The result is a `bytes` object.
     fn version<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
         Self::begin(slf, Reading::Version, &Request::Version)
     }
 
-    /// Requests a page of statistics. The result is a list of names and values in bytes.
+    /// Requests a page of statistics. The result is a list of pairs of name and value, both
+    /// `bytes`.
     fn stats<'py>(slf: &Bound<'py, Self>, topic: &str) -> PyResult<Object<'py>> {
         Self::begin(slf, Reading::Stats, &Request::Stats(Some(topic)))
     }
@@ -251,8 +251,8 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Handles a failure to open the connection. `number` is the system's error number, if there is
-    /// one.
+    /// Handles a failed attempt to open the connection. `number` is the system's error number, if
+    /// there is one.
     #[pyo3(signature = (number, is_timeout, text))]
     fn _failed(
         slf: &Bound<'_, Self>,
@@ -266,7 +266,8 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Handles the loss of the connection. Without `number` and `text`, the server has closed it.
+    /// Handles the loss of the connection. If `number` and `text` are `None`, the server has closed
+    /// it.
     #[pyo3(signature = (number, text))]
     fn _lost(slf: &Bound<'_, Self>, number: Option<i32>, text: Option<String>) -> PyResult<()> {
         let error = match (number, text) {
@@ -289,8 +290,8 @@ impl Channel {
         Self::settle(slf)
     }
 
-    /// Forgets the loop, its calls and its connection, without ending them. The calls get no
-    /// results, and the connection stays open.
+    /// Drops the state of the loop, its calls and its connection. The calls get no results, and the
+    /// connection stays open.
     fn _forget(&self) {
         let state = self.lock().take();
         drop(state);
@@ -316,9 +317,9 @@ impl Channel {
         Self::_flush(slf)
     }
 
-    /// Sends the queued calls, unless writing is paused. Without a connection, starts opening one
-    /// instead. If the connection was idle, first lets the loop detect whether the server has
-    /// closed it, and sends in the next iteration.
+    /// Sends the queued calls, unless writing is paused. If there is no connection, starts to open
+    /// one instead. If the connection was idle, sends in the next iteration: the loop can then
+    /// first detect whether the server has closed the connection.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);
@@ -340,7 +341,7 @@ impl Channel {
         done
     }
 
-    /// Fails calls past their deadline, and cancels calls whose futures are done. Drops the
+    /// Fails calls whose deadline has passed, and cancels calls whose futures are done. Drops the
     /// connection if a caller has given up and no reply has arrived for a second.
     fn _tick(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
@@ -361,9 +362,9 @@ impl Channel {
         {
             visit.call(serde)?;
         }
-        // The lock is free here. Code under the lock neither frees Python objects nor creates
-        // objects that refer to others, so garbage collection cannot start while the state is
-        // locked.
+        // The lock is free here: garbage collection cannot start while the state is locked, because
+        // the code that holds the lock neither frees Python objects nor creates objects that refer
+        // to others.
         let Ok(state) = self.state.try_lock() else { return Ok(()) };
         let Some(state) = &*state else { return Ok(()) };
         visit.call(&state.event_loop)?;
@@ -395,8 +396,9 @@ impl Channel {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
-        // Each change leaves the state consistent, so a poisoned lock is safe to use. Only a thread
-        // with the interpreter's lock locks it, so no other thread holds it during a fork.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use. Threads lock
+        // it only while they hold the interpreter's lock, so no other thread holds it during a
+        // fork.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -405,8 +407,8 @@ impl Channel {
         self.lock().as_mut().map(run)
     }
 
-    /// Creates a future of the running loop. Attaches the channel to this loop if the channel has
-    /// no loop, or a stopped one.
+    /// Creates a future of the running loop. If the channel has no loop, or its loop has stopped,
+    /// attaches the channel to the running loop.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Object<'py>> {
         let py = slf.py();
         let running = running_loop(py)?;
@@ -421,7 +423,7 @@ impl Channel {
         Ok(create_future.call0(py)?.into_bound(py))
     }
 
-    /// Attaches the channel to a loop. Returns the loop's `create_future`.
+    /// Attaches the channel to the running loop. Returns the loop's method `create_future`.
     ///
     /// # Errors
     /// `RuntimeError` if the channel belongs to another loop that still runs.
@@ -434,7 +436,7 @@ impl Channel {
                 return Err(PyRuntimeError::new_err(text));
             }
             // A stopped loop may run again later, so its waiting calls fail now. A closed loop
-            // accepts no results.
+            // never runs again, and accepts no results.
             if !old.call_method0(py, "is_closed")?.is_truthy(py)? {
                 Self::_end(slf)?;
             }
@@ -519,7 +521,7 @@ impl Channel {
         }
     }
 
-    /// Cancels the calls in `some` whose futures are done, because no caller waits for them.
+    /// Cancels the calls in `some` whose futures are done: no caller waits for their results.
     fn cancel_unwanted(
         &self,
         py: Python<'_>,
@@ -535,12 +537,11 @@ impl Channel {
         Ok(())
     }
 
-    /// Delivers results, closes an unusable connection, and schedules `_flush` if it can send
-    /// queued calls.
+    /// Delivers results, closes the connection if it is unusable, and schedules `_flush` if there
+    /// are queued calls to send.
     ///
     /// # Errors
-    /// An exception during the delivery of a result that ends the program, such as
-    /// `KeyboardInterrupt`.
+    /// A result's delivery raised an exception that ends the program, such as `KeyboardInterrupt`.
     fn settle(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let settled = this.with(|state| {
@@ -567,8 +568,8 @@ impl Channel {
         interrupted
     }
 
-    /// Makes the loop call `_tick` at the next deadline of the pipeline, unless an earlier timer is
-    /// set.
+    /// Makes the loop call `_tick` at the pipeline's next deadline, unless a timer for an earlier
+    /// time is set.
     fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let due = this.with(|state| {
@@ -593,7 +594,7 @@ fn unbound(objects: &[Object<'_>]) -> Vec<Py<PyAny>> {
     objects.iter().map(|object| object.clone().unbind()).collect()
 }
 
-/// Pairs the numbers of calls with their futures.
+/// Collects calls: their identifiers and their futures.
 fn waiting<'a>(
     py: Python<'_>,
     calls: impl Iterator<Item = (CallId, &'a Ticket)>,

@@ -21,13 +21,13 @@ pub(super) struct Ticket {
 /// The kind of result of a call's future.
 #[derive(Debug)]
 pub(super) enum Reading {
-    /// `None`, or the value. With `with_flags`, a pair of the stored bytes and the flags instead of
-    /// the value.
+    /// The value, or `None` for a miss. With `with_flags`, a pair of stored bytes and flags instead
+    /// of the value.
     Value { with_flags: bool },
-    /// `None`, or the value, its flags and its CAS.
+    /// The value, its flags and its CAS, or `None` for a miss.
     ValueAndCas,
-    /// A dictionary from the existing keys to results. These are as in `ValueAndCas` with `cas`,
-    /// and otherwise as in `Value`.
+    /// A dictionary that maps the keys that exist to results: with `cas` as in `ValueAndCas`,
+    /// otherwise as in `Value`.
     Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
     /// pymemcache's result of a store: see [`outcome`].
     Stored,
@@ -37,11 +37,12 @@ pub(super) enum Reading {
     Found,
     /// `True`.
     Done,
-    /// The number, `None` if the item does not exist, or an exception if the value is not a number.
+    /// The new number, `None` if the item does not exist, or an exception if the value is not a
+    /// number.
     Counted,
-    /// The version in bytes.
+    /// The version as `bytes`.
     Version,
-    /// Pairs of names and values in bytes.
+    /// Pairs of name and value, both `bytes`.
     Stats,
 }
 
@@ -49,7 +50,7 @@ impl Ticket {
     /// Sets the result of the call's future.
     ///
     /// # Errors
-    /// An exception that ends the program, such as `KeyboardInterrupt`.
+    /// Setting the result raised an exception that ends the program, such as `KeyboardInterrupt`.
     pub(super) fn settle(self, py: Python<'_>, answer: Result<Output, Error>) -> PyResult<()> {
         let Self { future, reading } = self;
         let result = match answer {
@@ -63,7 +64,8 @@ impl Ticket {
             }
         };
         match delivered {
-            // The future is already done, for example cancelled, and accepts no result.
+            // The future is already done, for example because it was cancelled. It accepts no
+            // result.
             Err(error) if error.is_instance_of::<PyException>(py) => Ok(()),
             delivered => delivered.map(drop),
         }

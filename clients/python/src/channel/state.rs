@@ -7,8 +7,8 @@ use pyo3::types::PyBytes;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// The idle time after which `_flush` lets the loop poll the connection before it sends, because
-/// the server may have closed it.
+/// After this idle time, the server may have closed the connection. `_flush` then lets the loop
+/// poll the connection before it sends.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
 /// The state that belongs to one event loop.
 #[derive(Debug)]
@@ -25,12 +25,12 @@ pub(super) struct State {
     pub(super) is_scheduled: bool,
     /// Whether the loop has polled the connection since the last send.
     pub(super) is_checked: bool,
-    /// Whether the last output contained only one call. If so, the next call is probably also alone
-    /// in its iteration.
+    /// Whether the last output contained only one call. If so, the next call is probably also the
+    /// only one in its iteration.
     pub(super) was_alone: bool,
     /// The time of the last send or receive.
     pub(super) used: Instant,
-    /// The time of the timer, and the timer's handle. `None` if no timer is set.
+    /// When the timer fires, and the timer's handle. `None` if no timer is set.
     pub(super) timer: Option<(Instant, Py<PyAny>)>,
     /// The queue length above which a new call removes calls whose futures are done.
     pub(super) queue_len_max: usize,
@@ -41,7 +41,8 @@ pub(super) enum Step {
     Nothing,
     /// Open a connection first.
     Open,
-    /// Let the loop poll the connection first, in order to detect whether the server has closed it.
+    /// Let the loop poll the connection first: it detects whether the server has closed the
+    /// connection.
     Look(Py<PyAny>),
     Write(Py<PyAny>, Py<PyBytes>),
 }
@@ -52,7 +53,7 @@ impl State {
         self.pipeline.is_idle() && now - self.used >= IDLE_TIME_MIN
     }
 
-    /// Returns whether to send a new call at once, which saves an iteration of the loop.
+    /// Returns whether to send a new call at once. This saves an iteration of the loop.
     pub(super) fn sends_at_once(&self, now: Instant) -> bool {
         let is_free = self.write.is_some() && !self.is_paused && !self.is_scheduled;
         let is_alone = self.was_alone && self.pipeline.is_idle() && self.pipeline.queue_len() == 1;
@@ -73,7 +74,7 @@ impl State {
         }
         (self.used, self.is_checked) = (now, false);
         self.was_alone = self.pipeline.queue_len() == 1;
-        // Creating bytes objects does not trigger garbage collection, because they refer to no
+        // Creating a `bytes` object does not trigger garbage collection, because it refers to no
         // other objects.
         let output = self.pipeline.poll_output(now, |output| PyBytes::new(py, output).unbind());
         output.map_or(Step::Nothing, |output| Step::Write(write.clone_ref(py), output))

@@ -1,10 +1,11 @@
-"""A pytest plugin that replaces pymemcache's classes by those of larder_client, so that its tests run on them.
+"""A pytest plugin that runs pymemcache's tests with larder_client: it replaces pymemcache's classes with those of
+larder_client.
 
-pymemcache's unit tests replace the socket or the pool of a client with a mock. Here a server sends the mock's replies,
-so that a test checks the client's results for these replies. Tests that check calls of the mock's socket methods can't
-pass. With `LARDER_UPSTREAM_PORT`, the tests run with a real server at this port instead.
+pymemcache's unit tests replace the socket or the pool of a client with a mock. Here, a server sends the mock's replies,
+and a test checks the client's results for these replies. Tests that check calls of the mock's socket methods can't
+pass. If `LARDER_UPSTREAM_PORT` is set, the tests run with a real server at this port instead.
 
-The names of the tests that fail are written to the file `LARDER_UPSTREAM_FAILED`.
+The plugin writes the names of failed tests to the file that `LARDER_UPSTREAM_FAILED` names.
 """
 
 import contextlib
@@ -24,10 +25,10 @@ import pymemcache.serde
 
 STORES = {b"set", b"add", b"replace", b"append", b"prepend", b"cas"}
 LOOK_UPS = {b"get", b"gets", b"gat", b"gats", b"stats"}
-#: The server's replies where a mock has none, because pymemcache requests no reply.
+#: The server's replies to requests without a reply in the mock. pymemcache sends these requests with `noreply`.
 USUAL = {b"delete": b"DELETED\r\n", b"incr": b"1\r\n", b"flush_all": b"OK\r\n", **dict.fromkeys(STORES, b"STORED\r\n")}
 
-#: The server's replies where a mock raises an exception in place of a reply.
+#: The server's replies where the mock raises an exception instead.
 ANSWERS = {
     larder_client.MemcacheClientError: b"CLIENT_ERROR mock\r\n",
     larder_client.MemcacheUnknownError: b"UNKNOWN\r\n",
@@ -100,7 +101,7 @@ class Script:
 
 
 class Scripted:
-    """Additions to a client whose server is a `Script`."""
+    """A mixin for a client whose server is a `Script`."""
 
     def __init__(self, server, *args, **kwargs):
         self._script = Script()
@@ -131,7 +132,7 @@ class Scripted:
         self._script.mock = pool.get().sock
 
     def __setattr__(self, name, value):
-        # A test replaces the method `_connect` with a mock, which sets `sock`.
+        # A test replaces the method `_connect` with a mock. Calling the mock sets `sock`.
         if name == "_connect":
             value()
         super().__setattr__(name, value)

@@ -1,4 +1,4 @@
-//! A client of either kind, so that one test covers both.
+//! A client of either kind. One test can then cover both kinds.
 #![allow(dead_code, unreachable_pub, reason = "several test programs include this module")]
 
 use larder_client::metrics::Metrics;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// A client for threads, or one for Tokio with its runtime.
+/// A blocking client, or a client for Tokio together with its runtime.
 #[derive(Clone, Debug)]
 pub enum AnyClient {
     Threads(blocking::Client),
@@ -25,8 +25,8 @@ pub enum AnyClientBuilder {
     Tokio(Builder<Client>),
 }
 
-/// Runs a test with each kind of client, over pooled and over shared connections. The argument of
-/// the test is a function that creates a builder for an address.
+/// Runs a test with each kind of client, first over pooled and then over shared connections. The
+/// test receives a function that creates a builder for an address.
 pub fn each_client(test: impl Fn(&dyn Fn(String) -> AnyClientBuilder)) {
     each_pool(&test);
     shared(&test);

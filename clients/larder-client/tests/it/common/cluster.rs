@@ -1,4 +1,4 @@
-//! A server inside the test that replies to `config get cluster`.
+//! A server in the test process that replies to `config get cluster`.
 
 use super::wait_until;
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A server that serves the list of servers.
+/// A server that serves a list of servers.
 pub struct Cluster {
     port: u16,
     reply: Arc<Mutex<String>>,
@@ -25,7 +25,7 @@ impl Cluster {
             for stream in listener.incoming() {
                 let mut stream = BufReader::new(stream.unwrap());
                 let mut line = String::new();
-                // A client may close its connection before the reply.
+                // Ignores errors, because a client may close its connection before the reply.
                 if stream.read_line(&mut line).is_ok_and(|_| line == "config get cluster\r\n") {
                     drop(stream.get_mut().write_all(replies.lock().unwrap().as_bytes()));
                     count.fetch_add(1, Ordering::Relaxed);
@@ -44,13 +44,13 @@ impl Cluster {
     }
 
     pub fn set_list(&self, version: u64, ports: &[u16]) {
-        // An entry without a host name has an IP address.
+        // These entries have an IP address instead of a host name.
         let servers: Vec<_> = ports.iter().map(|port| format!("|127.0.0.1|{port}")).collect();
         let data = format!("{version}\n{}\n", servers.join(" "));
         self.set_reply(&format!("CONFIG cluster 0 {}\r\n{data}\r\nEND\r\n", data.len()));
     }
 
-    /// Waits for three more requests.
+    /// Waits for three more requests: the client has then handled the current reply.
     pub fn wait_for_requests(&self) {
         let before = self.requests.load(Ordering::Relaxed);
         wait_until(|| self.requests.load(Ordering::Relaxed) > before + 2);

@@ -1,4 +1,5 @@
-//! A scripted server inside the test. By default the value of each key is the key itself.
+//! A scripted server in the test process. In a correct reply, the value of each key is the key
+//! itself.
 #![allow(dead_code, unreachable_pub, reason = "several test programs include this module")]
 
 pub mod any_client;
@@ -17,7 +18,7 @@ pub enum Action {
     Reply,
     /// Replies correctly after a delay.
     ReplyAfter(Duration),
-    /// Sends the start of a reply, and single bytes of its value for this time.
+    /// Sends the start of a reply, then single bytes of its value for this time.
     SendSlowly(Duration),
     /// Sends these bytes.
     Send(Vec<u8>),
@@ -37,18 +38,18 @@ pub struct Request {
     pub number: u64,
     /// The number of earlier requests on the same connection.
     pub on_connection: u64,
-    /// A pseudo-random number, different for each request.
+    /// A pseudo-random number that is different for each request.
     pub random: u64,
     pub line: String,
     /// The first word of the line.
     pub verb: String,
-    /// The keys of a classic lookup. The list is empty for all other requests.
+    /// The keys of a classic lookup. Empty for all other requests.
     pub keys: Vec<String>,
 }
 
 impl Request {
-    /// Returns the correct reply to a classic lookup, in which each value is its key. Returns
-    /// `STORED` for all other requests.
+    /// Returns the correct reply: `STORED`, or for a classic lookup a hit for each key, with the
+    /// key as its value.
     pub fn right(&self) -> Vec<u8> {
         if self.keys.is_empty() {
             return b"STORED\r\n".to_vec();
@@ -58,7 +59,7 @@ impl Request {
     }
 }
 
-/// A scripted server, which runs until the test process exits.
+/// A scripted server. It runs until the test process exits.
 pub struct FakeServer {
     pub port: u16,
     accepted: Arc<AtomicU64>,
@@ -91,7 +92,7 @@ impl FakeServer {
                 let (requests, closed) = (Arc::clone(&requests), Arc::clone(&closed));
                 let behave = Arc::clone(&behave);
                 thread::spawn(move || {
-                    // A lost connection ends its thread.
+                    // Ignores errors: a lost connection only ends its thread.
                     drop(stream.and_then(|stream| serve(&stream, &requests, &*behave)));
                     closed.fetch_add(1, Ordering::Relaxed);
                 });

@@ -34,7 +34,7 @@ fn the_breaker_opens_for_an_unreachable_server_and_closes_when_it_is_back() {
     });
 }
 
-/// Returns the last fault from an error of an open breaker.
+/// Returns the last fault that the error of an open breaker contains.
 fn cause(error: &Error) -> Option<&ErrorKind> {
     match error.kind() {
         ErrorKind::Unavailable { cause, .. } => Some(cause),
@@ -72,8 +72,8 @@ fn the_error_of_an_open_breaker_contains_the_last_fault() {
     });
 }
 
-/// Checks the time to find a server after an outage so long that the pauses between probes have
-/// reached their maximum.
+/// Checks how long clients take to find a server after a long outage, when the pauses between
+/// probes have reached their maximum.
 #[test]
 fn a_server_is_found_within_two_seconds_after_a_long_outage() {
     let clients = RefCell::new(Vec::new());

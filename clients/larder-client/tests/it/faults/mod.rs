@@ -1,5 +1,5 @@
-//! Tests misbehaving servers: errors have the right kind, calls end by their deadlines, and no
-//! caller gets another caller's value.
+//! Tests clients of misbehaving servers: errors have the right kind, calls end by their deadlines,
+//! and no caller gets another caller's value.
 
 mod breaker;
 
@@ -52,8 +52,8 @@ fn a_call_to_a_silent_server_ends_at_its_deadline() {
             assert_eq!(error.is_ambiguous(), is_ambiguous);
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         };
-        // A busy machine may wake a thread late, but not each time. Each attempt has a new client,
-        // because timeouts open the breaker.
+        // A busy machine may wake a thread late, but not every time. Each attempt uses a new
+        // client, because timeouts open the breaker.
         let (mut get, mut set) = (Duration::MAX, Duration::MAX);
         for _ in 0..25 {
             let client = client(at(server.port)).build().unwrap();
@@ -216,13 +216,13 @@ fn server_errors_keep_the_connection() {
     });
 }
 
-/// Checks that the client reads replies while it sends. Otherwise both sides would block: the
-/// server reads no further requests until the client reads its replies.
+/// Checks that the client reads replies while it sends. Otherwise both sides would block, because
+/// the server stops reading requests until the client reads replies.
 #[test]
 fn replies_are_read_while_requests_are_sent() {
     each_client(|client| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // Accepted connections inherit the small buffers.
+        // Accepted connections inherit the small buffer sizes.
         let small = socket2::SockRef::from(&listener);
         small
             .set_recv_buffer_size(8 << 10)
@@ -230,7 +230,7 @@ fn replies_are_read_while_requests_are_sent() {
             .unwrap();
         let server = FakeServer::at(listener, |_| Action::Reply);
         let client = client(at(server.port)).timeout(MILLIS(60_000)).build().unwrap();
-        // The requests have 10 MB, which is more than a socket buffer holds.
+        // The requests total 10 MB, more than the socket buffers hold.
         let keys: Vec<String> = (0..50_000).map(|n| format!("{n:0200}")).collect();
         let items = client.get_many(&keys).unwrap();
         assert!(items.iter().zip(&keys).all(|(item, key)| item.as_ref().unwrap().value == key));
@@ -238,8 +238,9 @@ fn replies_are_read_while_requests_are_sent() {
     });
 }
 
-/// Checks that a call ends by its deadline although the server slowly reads a large request. The
-/// socket's own timeout is not enough: on a unix socket it applies to each part of a large write.
+/// Checks that a call ends by its deadline even if the server reads a large request slowly. The
+/// socket's own timeout is not enough: on a unix socket, it applies to each part of a large write
+/// separately.
 #[test]
 fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
     each_client(|client| {
@@ -258,7 +259,7 @@ fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
         let begun = Instant::now();
         let error = client.set("key", vec![0; 4 << 20], 0).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Timeout) && error.is_ambiguous(), "{error}");
-        // Reading the complete request takes the server three seconds.
+        // The server takes three seconds to read the complete request.
         assert!(begun.elapsed() < MILLIS(1500), "{:?}", begun.elapsed());
     });
 }
@@ -321,8 +322,8 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
             }
             let second = scope.spawn(|| kind(client.set("b", "1", 0)));
             assert!(matches!(first.join().unwrap(), ErrorKind::Timeout));
-            // The second call has little time left when the first call ends. It either gets the
-            // first call's slot and then no reply in time, or no slot before its deadline.
+            // The second call has little time left when the first call ends. Either it gets the
+            // first call's slot but no reply in time, or it gets no slot before its deadline.
             let second = second.join().unwrap();
             assert!(matches!(second, ErrorKind::Timeout | ErrorKind::PoolTimeout), "{second}");
         });
@@ -332,8 +333,8 @@ fn a_call_waits_for_a_connection_until_its_deadline() {
     });
 }
 
-/// A waiter that first polls without blocking, like a binding that keeps its interpreter's lock. A
-/// test can interrupt it.
+/// A waiter that first polls without blocking, like a binding that does not release its
+/// interpreter's lock for short waits. A test can interrupt it.
 #[derive(Debug, Default)]
 struct Spinner {
     is_interrupted: AtomicBool,
@@ -423,7 +424,7 @@ fn closing_a_client_fails_new_and_waiting_calls() {
     });
 }
 
-/// Checks that the client closes a shared connection whose first reply never ends, after the caller
+/// Checks that the client closes a shared connection if its first reply never ends and the caller
 /// of that reply has given up.
 #[test]
 fn a_shared_connection_without_replies_is_closed() {
@@ -463,13 +464,13 @@ fn no_misbehaviour_of_a_server_mixes_up_values() {
     any_client::each_pool(|client| {
         call_random_server(&|address| client(address).connections(8), 1500)
     });
-    // A fault of a shared connection fails all of its calls, so this part makes fewer calls.
+    // A fault of a shared connection fails all of its calls, so this part requires fewer calls.
     any_client::shared(|client| call_random_server(&|address| client(address), 300));
 }
 
-/// Calls a randomly misbehaving server in 16 threads, until `wanted` calls have succeeded and
+/// Calls a randomly misbehaving server from 16 threads until `wanted` calls have succeeded and
 /// `wanted` ÷ 15 calls have failed. On a busy machine, most calls may time out. Each value contains
-/// its key, so the test detects the value of another key.
+/// its key, so the test detects a value of another key.
 fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, wanted: u32) {
     let server = FakeServer::start(|request| match request.random % 40 {
         0 => Action::Silence,
