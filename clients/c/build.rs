@@ -1,4 +1,4 @@
-//! Gives the shared library a name with the version of its interface.
+//! Sets the soname of the shared library. It contains the version of the binary interface.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

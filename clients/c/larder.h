@@ -29,7 +29,7 @@ typedef enum {
   LARDER_STATUS_OK = 0,
   // The item does not exist.
   LARDER_STATUS_NOT_FOUND = 1,
-  // The item was not stored, because the condition of the call does not hold: see each call.
+  // The item was not stored, because the call's condition does not hold: see each call.
   LARDER_STATUS_NOT_STORED = 2,
   // The item was not stored, because it was changed after its CAS was read.
   LARDER_STATUS_EXISTS = 3,
@@ -44,7 +44,7 @@ typedef enum {
   // The server is unreachable or refuses connections, its name cannot be resolved, or the TLS
   // handshake failed.
   LARDER_STATUS_CONNECT = 19,
-  // The server has failed several times in a row, so the call failed at once, without a request.
+  // The server has failed several times in a row, so the call failed without sending a request.
   LARDER_STATUS_UNAVAILABLE = 20,
   // All connections were in use until the deadline.
   LARDER_STATUS_POOL_TIMEOUT = 21,
@@ -72,7 +72,7 @@ typedef struct larder_client larder_client;
 // Options for opening a client.
 typedef struct larder_options larder_options;
 
-// A value with its flags, and with its CAS if larder_gets() or larder_gat() has read it.
+// A value with its flags. A value from larder_gets() or larder_gat() also has a CAS.
 typedef struct larder_value larder_value;
 
 #ifdef __cplusplus
@@ -88,7 +88,7 @@ larder_options *larder_options_new(void);
 // `options` is NULL or valid. No thread uses it during or after the call.
 void larder_options_free(larder_options *options);
 
-// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts
+// Sets the time limit of a call in milliseconds. It includes the wait for a connection. 0 counts
 // as 1. [Default: 1000]
 //
 // # Safety
@@ -102,16 +102,16 @@ larder_status larder_options_timeout(larder_options *options, uint64_t millis);
 // `options` is NULL or valid, and no other thread uses it.
 larder_status larder_options_connect_timeout(larder_options *options, uint64_t millis);
 
-// Makes each call take a connection of its own from a pool with at most `max` connections per
+// Makes each call use a connection of its own from a pool with at most `max` connections per
 // server. 0 counts as 1. If all connections are in use, a call waits. [Default: calls share
-// connections, one per CPU core and server, at most 4 per server]
+// connections. Each server has as many as there are CPU cores, at most 4]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it.
 larder_status larder_options_pool(larder_options *options, size_t max);
 
-// Logs in on each connection with memcached's text protocol (its option -Y). The user name must
-// not contain spaces. memcached accepts no spaces in passwords either. larder_open() reports an
+// Logs in on each new connection, as memcached with the option -Y requires. The user name must not
+// contain spaces, and memcached accepts no spaces in passwords either. larder_open() reports an
 // invalid user name. [Default: no login]
 //
 // # Safety
@@ -119,20 +119,20 @@ larder_status larder_options_pool(larder_options *options, size_t max);
 // with a zero.
 larder_status larder_options_login(larder_options *options, const char *user, const char *password);
 
-// Encrypts all connections with TLS 1.2 or 1.3. Each argument may be NULL, for its default:
+// Encrypts all connections with TLS 1.2 or 1.3. NULL selects the default of an argument:
 //
-// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate.
+// - `ca_file`: a PEM file with CAs. One of them must have signed the server's certificate.
 //   [Default: the CAs of the system]
-// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by
-//   its intermediate CAs. [Default: no client certificate]
+// - `cert_file`: a PEM file with the client certificate followed by its intermediate CAs, for
+//   servers that request a client certificate. [Default: no client certificate]
 // - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
 // - `server_name`: the name that the certificates of all servers must contain. [Default: the host
 //   of each server; `localhost` for unix sockets]
 //
-// This call reads the files, which later calls do not need. It returns
-// LARDER_STATUS_INVALID_ARGUMENT if a file or the name is unusable, and larder_error_message()
-// names the file. The options then stay as they were. If the certificate of a server is invalid,
-// the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
+// Only this call reads the files. If a file or the name is unusable, it returns
+// LARDER_STATUS_INVALID_ARGUMENT and leaves the options unchanged, and larder_error_message()
+// names the file. If the certificate of a server is invalid, the calls of the client return
+// LARDER_STATUS_CONNECT. [Default: no encryption]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end
@@ -144,10 +144,10 @@ larder_status larder_options_tls(larder_options *options,
                                  const char *server_name);
 
 // Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
-// socket. Separate the addresses of several servers by commas, in any order. Rendezvous hashing
-// distributes keys over the servers. Options may be NULL, and may be freed after the call. This
-// call resolves host names. Later calls open connections when they need them. larder_close()
-// closes the client.
+// socket. Separate the addresses of several servers by commas. Rendezvous hashing distributes keys
+// over the servers, and the order of the addresses does not matter. `options` may be NULL, and may
+// be freed after the call. This call resolves host names. Later calls open connections on demand.
+// larder_close() closes the client.
 //
 // # Safety
 // `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it
@@ -162,8 +162,8 @@ larder_status larder_open(const char *address,
 // `client` is NULL or valid. No thread uses it during or after the call.
 void larder_close(larder_client *client);
 
-// Returns a description of the error of this thread's last call. It is empty if the call returned
-// no error. The text is valid until the thread's next call.
+// Returns a description of the error of this thread's last call. The text is empty if the call
+// returned no error. It is valid until the thread's next call.
 const char *larder_error_message(void);
 
 // Returns the address of the server at which this thread's last call failed. Returns NULL if the
@@ -171,8 +171,8 @@ const char *larder_error_message(void);
 // thread's next call.
 const char *larder_error_server(void);
 
-// Returns whether the change requested by this thread's last call may have happened despite its
-// error. If the call failed and this is false, the change has not happened and will not happen.
+// Returns whether this thread's last call failed but its requested change may have happened. If
+// the call failed and this is false, the change has not happened and will not happen.
 bool larder_error_is_ambiguous(void);
 
 // Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist.
@@ -208,8 +208,8 @@ larder_status larder_gat(const larder_client *client,
                          uint32_t ttl,
                          larder_value **value);
 
-// Reads the values of `count` keys, with one batch of requests to each server. Writes `count`
-// pointers to `values`, in the order of the keys. The pointer is NULL if the item does not exist.
+// Reads the values of `count` keys. Sends one batch of requests to each server. Writes `count`
+// pointers to `values`, in the order of the keys. A pointer is NULL if its item does not exist.
 // After an error, all pointers are NULL. larder_value_free() frees each value.
 //
 // # Safety
@@ -263,8 +263,8 @@ larder_status larder_replace(const larder_client *client,
                              uint32_t ttl,
                              uint32_t flags);
 
-// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it
-// has another CAS, and LARDER_STATUS_NOT_FOUND if the item does not exist.
+// Like larder_set(), but only if the current item has this CAS. Returns LARDER_STATUS_EXISTS if
+// the item has another CAS, and LARDER_STATUS_NOT_FOUND if it does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
@@ -300,7 +300,7 @@ larder_status larder_prepend(const larder_client *client,
                              const void *more,
                              size_t more_len);
 
-// Removes an item. Returns LARDER_STATUS_NOT_FOUND if it does not exist.
+// Removes an item. Returns LARDER_STATUS_NOT_FOUND if the item does not exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -317,7 +317,7 @@ larder_status larder_touch(const larder_client *client,
                            uint32_t ttl);
 
 // Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`,
-// unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+// unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
 // LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 //
 // # Safety
@@ -330,8 +330,8 @@ larder_status larder_incr(const larder_client *client,
                           uint64_t *number);
 
 // Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to
-// `number`, unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
-// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+// `number`, unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist,
+// and LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or
@@ -348,27 +348,27 @@ larder_status larder_decr(const larder_client *client,
 // `client` is NULL or valid.
 larder_status larder_flush(const larder_client *client);
 
-// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid
-// until the value is freed.
+// Returns a pointer to the bytes of a value, or NULL if `value` is NULL. The bytes are valid until
+// the value is freed.
 //
 // # Safety
 // `value` is NULL or valid.
 const void *larder_value_data(const larder_value *value);
 
-// Returns the length of a value in bytes, or 0 if it is NULL.
+// Returns the length of a value in bytes, or 0 if `value` is NULL.
 //
 // # Safety
 // `value` is NULL or valid.
 size_t larder_value_len(const larder_value *value);
 
-// Returns the flags of a value, or 0 if it is NULL.
+// Returns the flags of a value, or 0 if `value` is NULL.
 //
 // # Safety
 // `value` is NULL or valid.
 uint32_t larder_value_flags(const larder_value *value);
 
-// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values
-// and NULL.
+// Returns the CAS of a value from larder_gets() or larder_gat(). Returns 0 for other values and
+// for NULL.
 //
 // # Safety
 // `value` is NULL or valid.

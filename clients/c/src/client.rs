@@ -39,7 +39,7 @@ pub unsafe extern "C" fn larder_options_free(options: *mut Options) {
     unsafe { free(options) };
 }
 
-/// Sets the time limit of a call in milliseconds, including the wait for a connection. 0 counts
+/// Sets the time limit of a call in milliseconds. It includes the wait for a connection. 0 counts
 /// as 1. [Default: 1000]
 ///
 /// # Safety
@@ -70,9 +70,9 @@ pub unsafe extern "C" fn larder_options_connect_timeout(
     })
 }
 
-/// Makes each call take a connection of its own from a pool with at most `max` connections per
+/// Makes each call use a connection of its own from a pool with at most `max` connections per
 /// server. 0 counts as 1. If all connections are in use, a call waits. [Default: calls share
-/// connections, one per CPU core and server, at most 4 per server]
+/// connections. Each server has as many as there are CPU cores, at most 4]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it.
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn larder_options_pool(options: *mut Options, max: usize) 
     })
 }
 
-/// Logs in on each connection with memcached's text protocol (its option -Y). The user name must
-/// not contain spaces. memcached accepts no spaces in passwords either. larder_open() reports an
+/// Logs in on each new connection, as memcached with the option -Y requires. The user name must not
+/// contain spaces, and memcached accepts no spaces in passwords either. larder_open() reports an
 /// invalid user name. [Default: no login]
 ///
 /// # Safety
@@ -109,20 +109,20 @@ pub unsafe extern "C" fn larder_options_login(
     })
 }
 
-/// Encrypts all connections with TLS 1.2 or 1.3. Each argument may be NULL, for its default:
+/// Encrypts all connections with TLS 1.2 or 1.3. NULL selects the default of an argument:
 ///
-/// - `ca_file`: a PEM file with the CAs, of which one must have signed the server's certificate.
+/// - `ca_file`: a PEM file with CAs. One of them must have signed the server's certificate.
 ///   [Default: the CAs of the system]
-/// - `cert_file`: a PEM file with the client certificate for servers that request one, followed by
-///   its intermediate CAs. [Default: no client certificate]
+/// - `cert_file`: a PEM file with the client certificate followed by its intermediate CAs, for
+///   servers that request a client certificate. [Default: no client certificate]
 /// - `key_file`: a PEM file with the key of the client certificate. [Default: `cert_file`]
 /// - `server_name`: the name that the certificates of all servers must contain. [Default: the host
 ///   of each server; `localhost` for unix sockets]
 ///
-/// This call reads the files, which later calls do not need. It returns
-/// LARDER_STATUS_INVALID_ARGUMENT if a file or the name is unusable, and larder_error_message()
-/// names the file. The options then stay as they were. If the certificate of a server is invalid,
-/// the calls of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
+/// Only this call reads the files. If a file or the name is unusable, it returns
+/// LARDER_STATUS_INVALID_ARGUMENT and leaves the options unchanged, and larder_error_message()
+/// names the file. If the certificate of a server is invalid, the calls of the client return
+/// LARDER_STATUS_CONNECT. [Default: no encryption]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end
@@ -155,10 +155,10 @@ pub unsafe extern "C" fn larder_options_tls(
 }
 
 /// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
-/// socket. Separate the addresses of several servers by commas, in any order. Rendezvous hashing
-/// distributes keys over the servers. Options may be NULL, and may be freed after the call. This
-/// call resolves host names. Later calls open connections when they need them. larder_close()
-/// closes the client.
+/// socket. Separate the addresses of several servers by commas. Rendezvous hashing distributes keys
+/// over the servers, and the order of the addresses does not matter. `options` may be NULL, and may
+/// be freed after the call. This call resolves host names. Later calls open connections on demand.
+/// larder_close() closes the client.
 ///
 /// # Safety
 /// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it

@@ -7,7 +7,7 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 
-/// The error of a call. The default value stands for success.
+/// The error of a call. The default value represents success.
 #[derive(Debug, Default)]
 pub(crate) struct Failure {
     status: Option<Status>,
@@ -37,13 +37,13 @@ impl From<Error> for Failure {
     }
 }
 
-/// Converts text to a C string. The text ends at its first zero byte.
+/// Converts text to a C string. Truncates the text at its first zero byte.
 fn text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Runs a call and returns its status. Replaces the last error of this thread with the error of the
-/// call, or clears it. A panic becomes [`Status::Panic`].
+/// Runs a call and returns its status. Sets the last error of this thread to the error of the call,
+/// or clears it after a success. A panic becomes [`Status::Panic`].
 pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status {
     let panicked = || Failure::new(Status::Panic, "bug in the library: it panicked");
     let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked()));
@@ -55,8 +55,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status 
     status
 }
 
-/// Returns a description of the error of this thread's last call. It is empty if the call returned
-/// no error. The text is valid until the thread's next call.
+/// Returns a description of the error of this thread's last call. The text is empty if the call
+/// returned no error. It is valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_message() -> *const c_char {
     LAST.with_borrow(|last| last.message.as_ptr())
@@ -70,8 +70,8 @@ pub extern "C" fn larder_error_server() -> *const c_char {
     LAST.with_borrow(|last| last.server.as_ref().map_or(null(), |server| server.as_ptr()))
 }
 
-/// Returns whether the change requested by this thread's last call may have happened despite its
-/// error. If the call failed and this is false, the change has not happened and will not happen.
+/// Returns whether this thread's last call failed but its requested change may have happened. If
+/// the call failed and this is false, the change has not happened and will not happen.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_is_ambiguous() -> bool {
     LAST.with_borrow(|last| last.is_ambiguous)

@@ -1,6 +1,6 @@
-//! The client for C. `larder.h` is generated from this source.
+//! The client for C. `larder.h` is generated from this source code.
 //!
-//! No panic crosses the boundary. In functions that return a status, a panic becomes
+//! No panic unwinds into C code. In functions that return a status, a panic becomes
 //! [`Status::Panic`]. In other functions, a panic aborts the process.
 //!
 //! The `# Safety` sections use these terms. A *valid* handle was returned by this library and is

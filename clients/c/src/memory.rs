@@ -1,5 +1,5 @@
-//! Conversion of the caller's pointers to references, slices and text. NULL is an error, except for
-//! slices of length 0 and in [`optional_text`] and [`free`].
+//! Conversions of the caller's pointers to references, slices and text. NULL is an error, with
+//! three exceptions: slices of length 0, [`optional_text`] and [`free`].
 
 use crate::failure::Failure;
 use crate::status::Status;
@@ -41,8 +41,8 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), Failure> {
 /// Writes up to `len` values to consecutive targets, which may be uninitialized.
 ///
 /// # Safety
-/// The pointer is NULL or aligned. If it is not NULL, `len` elements from it on are valid for
-/// writes.
+/// The pointer is NULL or aligned. If it is not NULL, it points to `len` consecutive elements that
+/// are valid for writes.
 pub(crate) unsafe fn put_all<T>(
     pointer: *mut T,
     len: usize,
@@ -64,8 +64,9 @@ pub(crate) unsafe fn put_all<T>(
 /// Converts a pointer and a length to a slice.
 ///
 /// # Safety
-/// The pointer is NULL or aligned. If it is not NULL, the `len` values from it on belong to one
-/// allocation and are initialized, and no code writes to them while the slice is used.
+/// The pointer is NULL or aligned. If it is not NULL, it points to `len` consecutive values. They
+/// belong to one allocation and are initialized, and no code writes to them while the slice is
+/// used.
 pub(crate) unsafe fn slice<'s, T>(pointer: *const T, len: usize) -> Result<&'s [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
@@ -99,7 +100,7 @@ pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure
     text.to_str().map_err(|_| Failure::new(Status::InvalidArgument, "text is not UTF-8"))
 }
 
-/// Converts a pointer to text. NULL is no text.
+/// Converts a pointer to text, or NULL to `None`.
 ///
 /// # Safety
 /// The same requirements as for [`text`] hold.
@@ -111,7 +112,7 @@ pub(crate) unsafe fn optional_text<'s>(pointer: *const c_char) -> Result<Option<
     unsafe { text(pointer) }.map(Some)
 }
 
-/// Frees a pointer from [`Box::into_raw`]. Does nothing for NULL.
+/// Frees the target of a pointer from [`Box::into_raw`]. Does nothing for NULL.
 ///
 /// # Safety
 /// The pointer is NULL, or [`Box::into_raw`] returned it for the same type and no code uses it

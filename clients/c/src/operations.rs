@@ -27,7 +27,8 @@ unsafe fn target<'t>(
     Ok((&client.0, key))
 }
 
-/// Looks up a key with `call`, and writes the value, or NULL, to `value`.
+/// Looks up a key with `call`. Writes a pointer to the found value to `value`, or NULL if there is
+/// none.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
@@ -50,8 +51,8 @@ unsafe fn look_up(
     })
 }
 
-/// Stores a value. The last parameter contains the mode, the TTL in seconds, the flags, and the
-/// required CAS of the present item, if any.
+/// Stores a value. The last parameter contains the mode, the TTL in seconds, the flags, and the CAS
+/// that the current item must have, if any.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
@@ -72,8 +73,8 @@ unsafe fn store(
     })
 }
 
-/// Increments or decrements a number with `call`, and writes the new number to `number`, unless
-/// that is NULL.
+/// Increments or decrements a number with `call`. Writes the new number to `number`, unless
+/// `number` is NULL.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or
@@ -97,7 +98,8 @@ unsafe fn count(
     })
 }
 
-/// Carries out a call that returns whether the item existed. Returns `NotFound` if it did not.
+/// Carries out a call that returns whether the item existed. Returns `NotFound` if the item did not
+/// exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -168,8 +170,8 @@ pub unsafe extern "C" fn larder_gat(
     unsafe { look_up(client, (key, key_len), value, |client, key| client.gat(key, ttl)) }
 }
 
-/// Reads the values of `count` keys, with one batch of requests to each server. Writes `count`
-/// pointers to `values`, in the order of the keys. The pointer is NULL if the item does not exist.
+/// Reads the values of `count` keys. Sends one batch of requests to each server. Writes `count`
+/// pointers to `values`, in the order of the keys. A pointer is NULL if its item does not exist.
 /// After an error, all pointers are NULL. larder_value_free() frees each value.
 ///
 /// # Safety
@@ -274,8 +276,8 @@ pub unsafe extern "C" fn larder_replace(
     }
 }
 
-/// Like larder_set(), but only if the present item has this CAS. Returns LARDER_STATUS_EXISTS if it
-/// has another CAS, and LARDER_STATUS_NOT_FOUND if the item does not exist.
+/// Like larder_set(), but only if the current item has this CAS. Returns LARDER_STATUS_EXISTS if
+/// the item has another CAS, and LARDER_STATUS_NOT_FOUND if it does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
@@ -332,7 +334,7 @@ pub unsafe extern "C" fn larder_prepend(
     unsafe { store(client, (key, key_len), (more, more_len), (StoreMode::Prepend, 0, 0, None)) }
 }
 
-/// Removes an item. Returns LARDER_STATUS_NOT_FOUND if it does not exist.
+/// Removes an item. Returns LARDER_STATUS_NOT_FOUND if the item does not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -363,7 +365,7 @@ pub unsafe extern "C" fn larder_touch(
 }
 
 /// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`,
-/// unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+/// unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
 /// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 ///
 /// # Safety
@@ -382,8 +384,8 @@ pub unsafe extern "C" fn larder_incr(
 }
 
 /// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to
-/// `number`, unless that is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
-/// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
+/// `number`, unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist,
+/// and LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `number` is NULL or

@@ -10,7 +10,7 @@ pub enum Status {
     Ok = 0,
     /// The item does not exist.
     NotFound = 1,
-    /// The item was not stored, because the condition of the call does not hold: see each call.
+    /// The item was not stored, because the call's condition does not hold: see each call.
     NotStored = 2,
     /// The item was not stored, because it was changed after its CAS was read.
     Exists = 3,
@@ -26,7 +26,7 @@ pub enum Status {
     /// The server is unreachable or refuses connections, its name cannot be resolved, or the TLS
     /// handshake failed.
     Connect = 19,
-    /// The server has failed several times in a row, so the call failed at once, without a request.
+    /// The server has failed several times in a row, so the call failed without sending a request.
     Unavailable = 20,
     /// All connections were in use until the deadline.
     PoolTimeout = 21,

@@ -5,7 +5,7 @@ use larder_client::Item;
 use std::ffi::c_void;
 use std::ptr::null;
 
-/// A value with its flags, and with its CAS if larder_gets() or larder_gat() has read it.
+/// A value with its flags. A value from larder_gets() or larder_gat() also has a CAS.
 #[derive(Debug)]
 pub struct Value(pub(crate) Item);
 
@@ -15,8 +15,8 @@ impl Value {
     }
 }
 
-/// Returns a pointer to the bytes of a value, or NULL if the value is NULL. The bytes are valid
-/// until the value is freed.
+/// Returns a pointer to the bytes of a value, or NULL if `value` is NULL. The bytes are valid until
+/// the value is freed.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn larder_value_data(value: *const Value) -> *const c_void
     unsafe { handle(value) }.map_or(null(), |value| value.0.value.as_ptr().cast())
 }
 
-/// Returns the length of a value in bytes, or 0 if it is NULL.
+/// Returns the length of a value in bytes, or 0 if `value` is NULL.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn larder_value_len(value: *const Value) -> usize {
     unsafe { handle(value) }.map_or(0, |value| value.0.value.len())
 }
 
-/// Returns the flags of a value, or 0 if it is NULL.
+/// Returns the flags of a value, or 0 if `value` is NULL.
 ///
 /// # Safety
 /// `value` is NULL or valid.
@@ -46,8 +46,8 @@ pub unsafe extern "C" fn larder_value_flags(value: *const Value) -> u32 {
     unsafe { handle(value) }.map_or(0, |value| value.0.flags)
 }
 
-/// Returns the CAS of a value that larder_gets() or larder_gat() has read, and 0 for other values
-/// and NULL.
+/// Returns the CAS of a value from larder_gets() or larder_gat(). Returns 0 for other values and
+/// for NULL.
 ///
 /// # Safety
 /// `value` is NULL or valid.

@@ -1,6 +1,6 @@
-// Tests all calls with the server at the address argv[1]. `logins ADDRESS` tests the login instead, and `tls ADDRESS
-// MUTUAL FOLDER` tests TLS with two servers, of which the second requires a client certificate. tests/check runs this
-// program under valgrind.
+// Tests all calls with the server at the address argv[1]. The arguments `logins ADDRESS` test the login instead. `tls
+// ADDRESS MUTUAL FOLDER` tests TLS with two servers: the server at MUTUAL requires a client certificate. tests/check
+// runs this program under valgrind.
 
 #include <larder.h>
 
@@ -203,7 +203,7 @@ static void logins(const char *address) {
   }
 }
 
-// PEM files in a folder. NULL is no file.
+// The names of PEM files in `folder`, and a server name. NULL stands for no file or name.
 typedef struct {
   const char *ca, *cert, *key, *name;
 } tls_settings;
@@ -294,7 +294,7 @@ static void encrypted(const char *address, const char *mutual) {
   CHECK(fails(address, &other, untrusted, LARDER_STATUS_CONNECT));
   CHECK(fails(address, &of_system, untrusted, LARDER_STATUS_CONNECT));
   CHECK(fails(address, &wrong, "not for other.test", LARDER_STATUS_CONNECT));
-  // A server refuses a client after the handshake. The reason may be lost when the server closes the connection.
+  // A server refuses a client after the handshake. When it closes the connection, the reason may be lost.
   int has_reason = 0;
   for (int n = 0; n < 500 && !has_reason; n++)
     has_reason = fails(mutual, &trusting, "CertificateRequired", LARDER_STATUS_CONNECTION);

@@ -1,4 +1,4 @@
-//! `Larder::Connections`: calls of a client with keys and values as byte strings.
+//! `Larder::Connections`: the calls of a client. Keys and values are byte strings here.
 
 use crate::failure::exception;
 use crate::gvl;
@@ -17,21 +17,19 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The connections to a client's servers. Calls open connections when they need them, even after
-/// `close`.
+/// The connections to a client's servers. Calls open connections on demand, even after `close`.
 #[derive(Debug)]
 #[magnus::wrap(class = "Larder::Connections", free_immediately)]
 struct Connections {
     builder: Builder<Client>,
-    /// The size of the pool per server. `None`: threads share one connection per server, and fibers
-    /// have a pool of [`FIBERS_MAX`].
+    /// The size of the pool per server. With `None`, threads share one connection per server, and
+    /// fibers have a pool of [`FIBERS_MAX`] connections.
     max: Option<usize>,
-    /// The client with a shared connection per server. The field is `None` before the first call
-    /// and after `close`. The GVL guards both cells: no code releases it while one of them is
-    /// borrowed.
+    /// The client with a shared connection per server. `None` before the first call and after
+    /// `close`. The GVL guards both cells: no code releases the GVL while a cell is borrowed.
     shared: RefCell<Option<Client>>,
-    /// The client with a pool. Fibers also use it, because the fiber that reads a shared connection
-    /// could not wake another fiber that waits for a reply. The field is `None` before the first
+    /// The client with a pool. Fibers always use this client: a fiber that reads from a shared
+    /// connection could not wake another fiber that waits for its reply. `None` before the first
     /// call and after `close`.
     pooled: RefCell<Option<Client>>,
 }
@@ -62,10 +60,11 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// Creates the connections to `servers`, which are pairs of an address and a weight. The timeouts
-    /// of a call and of opening a connection are in seconds. `max` is the pool size per server, or `nil` for one shared connection per
-    /// server. `failover` moves keys of an unavailable server to other servers. `login` contains
-    /// the user and the password for each connection. With `tls`, connections are encrypted.
+    /// Creates the connections to `servers`, which are pairs of address and weight. `timeout` is
+    /// for a call and `connect_timeout` for opening a connection, both in seconds. `max` is the
+    /// pool size per server, or `nil` for one shared connection per server. With `failover`, keys
+    /// of an unavailable server move to other servers. `login` contains the user name and the
+    /// password for each connection. With `tls`, connections are encrypted.
     fn new(
         ruby: &Ruby,
         servers: Vec<(String, u32)>,
@@ -96,8 +95,8 @@ impl Connections {
         Ok(Self { builder, max, shared: RefCell::default(), pooled: RefCell::default() })
     }
 
-    /// Returns the client, after building it if necessary. Building releases the GVL, because it
-    /// resolves host names, which may take a long time.
+    /// Returns the client, and builds it if necessary. Building releases the GVL, because resolving
+    /// host names may take a long time.
     fn client(&self, ruby: &Ruby) -> Result<Client, Error> {
         let is_shared = self.max.is_none() && !gvl::has_fibers();
         let cell = if is_shared { &self.shared } else { &self.pooled };
@@ -127,7 +126,7 @@ impl Connections {
     ) -> Result<T, Error> {
         let called = call(&self.client(ruby)?);
         // A pending interrupt takes precedence over the result of the call. No Ruby code may run
-        // before this.
+        // before this check.
         match gvl::take_pending() {
             Some(pending) => Err(pending),
             None => called.map_err(|error| exception(ruby, &error)),
@@ -147,8 +146,8 @@ impl Connections {
         item.map(|item| parts(ruby, &item)).transpose()
     }
 
-    /// Returns the items of several keys, in order, with `nil` for missing items and for keys of
-    /// servers at fault.
+    /// Returns the items of several keys, in the order of the keys. An item is `nil` if it does not
+    /// exist or its server is at fault.
     fn get_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<RArray, Error> {
         let keys = strings(keys)?;
         let items = this.call(ruby, |client| client.gets_available(&keys))?;
@@ -159,9 +158,9 @@ impl Connections {
         Ok(found)
     }
 
-    /// Stores an item. The `mode` is "set", "add", "replace", "append" or "prepend". With a CAS,
-    /// stores only if the present item has that CAS. Returns whether the item was stored, or `nil`
-    /// if the call has a CAS and the item does not exist.
+    /// Stores an item. `mode` is "set", "add", "replace", "append" or "prepend". With a CAS, stores
+    /// only if the current item has that CAS. Returns whether the item was stored, or `nil` if the
+    /// call has a CAS and the item does not exist.
     #[expect(clippy::too_many_arguments, reason = "the parameters of the Ruby method")]
     fn store(
         ruby: &Ruby,
@@ -187,7 +186,7 @@ impl Connections {
         this.call(ruby, |client| client.store_one(request)).map(outcome)
     }
 
-    /// Stores items with these keys, values and flags, with one batch of requests to each server.
+    /// Stores items with these keys, values and flags. Sends one batch of requests to each server.
     fn set_many(
         ruby: &Ruby,
         this: &Self,
@@ -207,7 +206,7 @@ impl Connections {
         this.call(ruby, |client| client.store_many(&requests)).map(|_| true)
     }
 
-    /// Removes items, with one batch of requests to each server. Returns the number of removed
+    /// Removes items. Sends one batch of requests to each server. Returns the number of removed
     /// items.
     fn delete_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<usize, Error> {
         let keys = strings(keys)?;
@@ -244,7 +243,7 @@ impl Connections {
         this.call(ruby, |client| client.flush()).map(|()| true)
     }
 
-    /// Returns the version of each server, by address.
+    /// Returns a hash from server addresses to versions.
     fn versions(ruby: &Ruby, this: &Self) -> Result<RHash, Error> {
         let versions = ruby.hash_new();
         for (server, version) in this.call(ruby, |client| client.versions())? {
@@ -253,7 +252,7 @@ impl Connections {
         Ok(versions)
     }
 
-    /// Returns a page of statistics of each server, by address.
+    /// Returns a hash from server addresses to pages of statistics.
     fn stats(ruby: &Ruby, this: &Self, topic: String) -> Result<RHash, Error> {
         let pages = ruby.hash_new();
         for (server, statistics) in this.call(ruby, |client| client.stats(&topic))? {
@@ -273,20 +272,21 @@ impl Connections {
         }
     }
 
-    /// Drops the connections in a forked child without closing them on the wire, because they
-    /// belong to the parent. Sockets that other threads of the parent used at the fork stay open
-    /// and unreachable in the child. Does not wait for locks, which these threads may have held.
+    /// Drops the connections in a forked child without sending anything on them, because the parent
+    /// still uses them. Sockets that other threads of the parent were using at the fork stay open
+    /// and unreachable in the child. Does not wait for locks, because those threads may have held
+    /// them.
     fn forget(&self) {
         drop((self.shared.take(), self.pooled.take()));
     }
 }
 
-/// Copies the strings of an array. Fails if an element is no string.
+/// Copies the strings of an array. Fails if an element is not a string.
 fn strings(array: RArray) -> Result<Vec<impl AsRef<[u8]>>, Error> {
     array.into_iter().map(|text| RString::try_convert(text).map(|text| text.to_bytes())).collect()
 }
 
-/// Returns an item's value, flags and CAS.
+/// Returns an item as a Ruby array of value, flags and CAS.
 fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     let parts = ruby.ary_new_capa(3);
     parts.push(ruby.str_from_slice(&item.value))?;
@@ -295,8 +295,7 @@ fn parts(ruby: &Ruby, item: &Item) -> Result<RArray, Error> {
     Ok(parts)
 }
 
-/// Returns whether an item was stored, or `None` if the store has a CAS and the item does not
-/// exist.
+/// Returns whether an item was stored, or `None` if a store by CAS found no item.
 fn outcome(stored: StoreOutcome) -> Option<bool> {
     match stored {
         StoreOutcome::Stored => Some(true),

@@ -1,9 +1,8 @@
-//! Waits without Ruby's global VM lock (GVL), so that other threads can run.
+//! Waits that release Ruby's global VM lock (GVL): other threads can then run.
 //!
 //! `Thread#kill`, `Thread#raise`, `Timeout.timeout` and signals interrupt a wait: Ruby raises an
 //! exception from the waiting function with a long jump over all frames. `protect` catches the jump
-//! here. The thread keeps the exception until the Rust frames have returned, and then raises it
-//! again.
+//! here. The exception is stored until the Rust frames have returned, and is then raised again.
 
 use magnus::Error;
 use magnus::rb_sys::protect;
@@ -16,8 +15,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 thread_local! {
-    /// The exception that interrupted a call. While it is stored here, the thread holds the GVL and
-    /// runs no Ruby code, so no garbage collection can free it.
+    /// The exception that interrupted a call. While the exception is stored here, the thread holds
+    /// the GVL and runs no Ruby code, so the garbage collector cannot free it.
     static PENDING: RefCell<Option<Error>> = const { RefCell::new(None) };
 }
 
@@ -30,7 +29,8 @@ pub(crate) fn is_pending() -> bool {
 #[derive(Debug)]
 pub(crate) struct Pending;
 
-/// Takes the exception that interrupted a wait. Returns `None` if no wait was interrupted.
+/// Removes and returns the exception that interrupted a wait. Returns `None` if no wait was
+/// interrupted.
 pub(crate) fn take_pending() -> Option<Error> {
     PENDING.take()
 }
@@ -40,11 +40,11 @@ fn keep(error: Error) -> Pending {
     Pending
 }
 
-/// The events of a socket to wait for, as Ruby's constants.
+/// Ruby's constants for the socket events to wait for.
 pub(crate) const READ: c_int = rb_sys::RB_WAITFD_IN as c_int;
 pub(crate) const WRITE: c_int = rb_sys::RB_WAITFD_OUT as c_int;
 
-/// Waits until a socket is ready, at most for `time`, without the GVL. With a fiber scheduler,
+/// Releases the GVL and waits up to `time` for a socket to become ready. With a fiber scheduler,
 /// other fibers run during the wait.
 ///
 /// # Errors
@@ -62,7 +62,7 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Res
     protect(wait).map(drop).map_err(keep)
 }
 
-/// Runs `work` without the GVL. `work` must not use Ruby. An interrupt unparks the thread.
+/// Runs `work` without the GVL. `work` must not call Ruby. An interrupt unparks the thread.
 ///
 /// # Errors
 /// The call was interrupted. `work` may not have run.
@@ -93,7 +93,8 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     protect(call).map(drop).map_err(keep)
 }
 
-/// Returns whether the thread has a fiber scheduler, which runs other fibers while one fiber waits.
+/// Returns whether the thread has a fiber scheduler. A scheduler runs other fibers while one fiber
+/// waits.
 pub(crate) fn has_fibers() -> bool {
     scheduler() != Qnil.into()
 }
@@ -104,7 +105,7 @@ fn scheduler() -> VALUE {
     unsafe { rb_sys::rb_fiber_scheduler_current() }
 }
 
-/// Lets other fibers run for `time` and returns true. Returns false at once if the thread has no
+/// Suspends this fiber for `time`, and returns true. Returns false at once if the thread has no
 /// fiber scheduler.
 ///
 /// # Errors

@@ -1,8 +1,9 @@
-//! The native part of `Larder::Client`: requests and replies as bytes. Options, keys, values and
-//! the rest of dalli's interface are in Ruby (`lib/larder`).
+//! The native part of `Larder::Client`: calls with keys and values as bytes. Ruby code
+//! (`lib/larder`) handles options, the conversion of keys and values, and the rest of dalli's
+//! interface.
 //!
-//! Ruby calls the methods while the thread holds the global VM lock (GVL). Methods release the lock
-//! while they wait ([`waiter`]).
+//! Ruby calls the methods while the thread holds the global VM lock (GVL). The methods release the
+//! GVL while they wait ([`waiter`]).
 
 mod connections;
 mod failure;

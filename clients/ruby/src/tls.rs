@@ -1,4 +1,4 @@
-//! `Larder::Tls`: TLS settings with the content of their files.
+//! `Larder::Tls`: TLS settings with the contents of their files.
 
 use magnus::{Error, Module as _, Object as _, RModule, Ruby, function};
 use std::path::PathBuf;

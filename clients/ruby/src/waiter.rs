@@ -1,27 +1,26 @@
-//! Waits for replies. A thread first polls for a moment with the GVL, because getting the GVL back
-//! may take a long time. Then it waits without the GVL.
+//! Waits for replies. A thread first polls for up to 40 µs while it holds the GVL, because
+//! reacquiring the GVL may take a long time. Then it waits without the GVL.
 
 use crate::gvl::{self, Pending};
 use larder_client::{Interrupted, Readiness, WaitCondition, Waiter};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time for which a thread polls with the GVL.
+/// How long a thread polls while it holds the GVL.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// The mean response time above which threads poll only in one of [`PROBE`] waits.
+/// Above this mean response time, threads poll in only one of [`PROBE`] waits.
 const SLOW_MICROS: u32 = 80;
 
-/// The number of waits of which one polls although replies are slow, in order to detect faster
-/// replies. Waits without polling cannot detect them, because such waits last until the thread gets
-/// the GVL back.
+/// While replies are slow, one of this many waits polls, to detect faster replies. A wait without
+/// polling cannot detect them, because it lasts until the thread has reacquired the GVL.
 const PROBE: u32 = 16;
 
-/// The interval at which a waiting fiber checks whether another fiber has returned a connection.
+/// How often a waiting fiber checks whether another fiber has returned a connection.
 const FIBER_PAUSE: Duration = Duration::from_millis(1);
 
-/// A waiter that waits like Ruby's own I/O: other threads or fibers run, and interrupts end the
-/// wait.
+/// A waiter that waits like Ruby's own I/O: other threads or fibers run during the wait, and
+/// interrupts end it.
 #[derive(Debug, Default)]
 pub(crate) struct RubyWaiter {
     /// A moving average of response times, in microseconds.
@@ -71,9 +70,9 @@ impl RubyWaiter {
         is_probe || self.average.load(Ordering::Relaxed) <= SLOW_MICROS
     }
 
-    /// Updates the average with a weight of a quarter. Thus two or three slow replies in a row stop
-    /// the polling, and three or four fast replies in timed waits restart it. A concurrent update
-    /// may be lost.
+    /// Updates the average. The new time has a weight of a quarter, so two or three slow replies in
+    /// a row stop the polling, and three or four fast replies in timed waits restart it. A
+    /// concurrent update may be lost.
     fn note(&self, time: Duration) {
         let time = time.as_micros().min(u128::from(2 * SLOW_MICROS));
         let time = u32::try_from(time).unwrap_or(u32::MAX);
@@ -82,8 +81,8 @@ impl RubyWaiter {
     }
 }
 
-/// Waits until another thread, or another fiber of this thread, returns a connection to the pool or
-/// delivers a reply.
+/// Waits for another thread, or another fiber of this thread, to return a connection to the pool or
+/// to deliver a reply.
 fn wait_for_thread(waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Pending> {
     if gvl::let_fibers_run(FIBER_PAUSE.min(time))? {
         waiting.poll(Duration::ZERO);

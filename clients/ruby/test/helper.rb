@@ -9,7 +9,7 @@ require "timeout"
 
 ROOT = File.expand_path("../../..", __dir__)
 
-# The time limit of a wait. It is long, so that no test fails because the machine is busy.
+# The time limit of a wait in seconds. It is long: no test may fail because the machine is busy.
 PATIENCE = 60
 
 def wait_until(event)
@@ -66,7 +66,7 @@ class Server
   end
 end
 
-# A scripted server: calls a block with each line and the socket.
+# A scripted server. It calls a block with each received line and the socket.
 class FakeServer
   attr_reader :accepted
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Runs Rails's own shared tests of cache stores, for one version: ruby -Ilib -Itest test/rails_behaviours.rb SOURCES
+# Runs the shared tests for cache stores of one version of Rails: ruby -Ilib -Itest test/rails_behaviours.rb SOURCES
 #
 # SOURCES is a checkout of Rails. The tests use its folders activesupport/ and tools/, and need only the libraries of
 # ActiveSupport.
@@ -19,7 +19,7 @@ require_relative "helper"
 # The tests that Rails's MemCacheStoreTest includes.
 class LarderStoreTest < ActiveSupport::TestCase
   stores = File.read(File.join(SOURCES, "activesupport/test/cache/stores/mem_cache_store_test.rb"))
-  # The excluded tests need dalli: they test a pool of dalli's clients, and dalli's errors.
+  # The excluded tests need dalli: they test a pool of dalli's clients and dalli's errors.
   included = stores.scan(/^  include (\w+Behavior)$/).flatten - %w[ConnectionPoolBehavior FailureSafetyBehavior]
   included.each { |name| include const_get(name) }
 
@@ -56,7 +56,7 @@ class LarderStoreTest < ActiveSupport::TestCase
     assert_match(/\Ab+:hash:\h{32}\z/, @cache.send(:normalize_key, "b" * 251, { namespace: nil }))
   end
 
-  # memcached has no negative numbers.
+  # Replaces a test that decrements below 0: memcached has no negative numbers.
   def test_decrement
     foo = SecureRandom.uuid
     @cache.write(foo, 3, raw: true)

@@ -5,7 +5,7 @@ require "dalli"
 
 Dalli.logger.level = Logger::FATAL
 
-# Tests that dalli and this client read each other's values. dalli uses the binary protocol.
+# Tests that dalli and this client can read each other's values. dalli uses the binary protocol.
 class DalliTest < Minitest::Test
   OBJECTS = [nil, 1, 2**80, "text", "\xFF\0".b, :name, { a: [1.5, nil] }, "long text" * 1000, Random.bytes(5000)].freeze
   KEYS = ["key", "with blank", "é", "k" * 249, "k" * 250, "k" * 251, "k" * 400].freeze

@@ -7,7 +7,7 @@ require "active_support/core_ext/numeric/time"
 require "open3"
 require "tmpdir"
 
-# Tests the examples of docs/ruby.md. Only the address is replaced.
+# Tests the examples in docs/ruby.md. Only the server's address is replaced.
 class DocsTest < Minitest::Test
   DOCS = File.read("#{ROOT}/docs/ruby.md")
   QUICK_START, RAILS = DOCS.scan(/^```ruby\n(.*?)^```$/m).flatten

@@ -71,7 +71,7 @@ class FibersTest < Minitest::Test
   end
 
   def test_fibers_wait_concurrently
-    # Replies arrive after all requests, when no fiber polls any more.
+    # The server replies after it has received all requests. By then, no fiber polls any more.
     asked = 0
     server = FakeServer.new do |line, socket|
       asked += 1

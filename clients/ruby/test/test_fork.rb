@@ -14,7 +14,7 @@ class ForkTest < Minitest::Test
     @server.stop
   end
 
-  # Returns the number of connections of this process to the server.
+  # Returns the number of connections that this process has to the server.
   def sockets
     Dir.children("/proc/self/fd").count do |fd|
       next unless File.readlink("/proc/self/fd/#{fd}").start_with?("socket:")
@@ -25,7 +25,8 @@ class ForkTest < Minitest::Test
     end
   end
 
-  # Forks a child that runs the block. The child exits without exit handlers, which would stop the parent's servers.
+  # Forks a child that runs the block. The child exits without running exit handlers, because they would stop the
+  # parent's servers.
   def child
     fork do
       yield

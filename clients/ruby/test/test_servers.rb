@@ -5,7 +5,7 @@ require "dalli"
 
 Dalli.logger.level = Logger::FATAL
 
-# Tests clients of several servers, which distribute keys like dalli.
+# Tests clients of several servers. They distribute keys like dalli.
 class ServersTest < Minitest::Test
   KEYS = (0...200).map { |n| "key#{n}" }.freeze
 
@@ -72,7 +72,7 @@ class ServersTest < Minitest::Test
     cache = client
     KEYS.each { |key| cache.set(key, key) }
     @servers[1].kill
-    # The dead server fails no call: neither the first calls, nor the later probes of the server.
+    # The dead server makes no call fail: neither the first calls to it nor the later probes.
     found = KEYS.to_h { |key| [key, cache.get(key)] }.compact
     assert_operator found.size, :<, KEYS.size
     lost = KEYS - found.keys
@@ -90,7 +90,7 @@ class ServersTest < Minitest::Test
     wait_until("the requests") { silent.all? { |server| server.accepted == 1 } && thread.stop? }
     thread.kill
     assert thread.join(PATIENCE)
-    # The killed call leaves no reply for the next call.
+    # The next call must not get the reply to the killed call.
     quick = Larder::Client.new(@servers[0].address)
     assert_equal true, Thread.new { quick.set("key", 1) }.value
   ensure

@@ -43,8 +43,8 @@ class ThreadsTest < Minitest::Test
     kill_and_raise(pool: false)
   end
 
-  # Kills threads and raises exceptions in them while they make calls. Some threads continue after a kill: Ruby itself
-  # can lose a kill during an exception in `ensure`.
+  # Kills threads, and raises exceptions in threads, while they make calls. Some threads survive a kill, because Ruby
+  # itself can lose a kill during an exception in `ensure`.
   def kill_and_raise(**options)
     cache = Larder::Client.new([Server.shared(:larderd).address], socket_timeout: LONG, **options)
     stop = false
@@ -83,7 +83,7 @@ class ThreadsTest < Minitest::Test
     stop = true
     threads.each { |thread| finish(thread) }
     %i[call raise].each { |outcome| assert_operator outcomes.sum { |of_one| of_one[outcome] }, :>, 0, outcomes.inspect }
-    # The client serves new threads after the kills.
+    # Checks that new threads can use the client after the kills.
     busy = Array.new(64) { |n| Thread.new { cache.set("last#{n}", n) && cache.get("last#{n}") } }
     assert_equal (0...64).to_a, busy.map(&:value)
   ensure

@@ -9,7 +9,7 @@ require "tmpdir"
 
 # Tests TLS with larderd and memcached.
 class TlsTest < Minitest::Test
-  # PEM files of a CA, of a server and a client with certificates of this CA, and of another CA.
+  # A folder with PEM files of a CA, of a server and a client with certificates from this CA, and of another CA.
   FOLDER = Dir.mktmpdir.tap { |folder| Minitest.after_run { FileUtils.rm_rf(folder) } }
 
   def self.openssl(*words)
@@ -31,12 +31,12 @@ class TlsTest < Minitest::Test
   %w[ca other].each { |name| authority(name) }
   %w[server client].each { |name| issue(name) }
   File.write("#{FOLDER}/both.pem", File.read("#{FOLDER}/client.pem") + File.read("#{FOLDER}/client.key"))
-  # The servers read the files as another user.
+  # The servers run as another user, which must be able to read the files.
   FileUtils.chmod_R("a+rX", FOLDER)
 
   CA = { ca_file: "#{FOLDER}/ca.pem" }.freeze
 
-  # Servers with TLS, shared by all tests. With `mutual`, they require client certificates.
+  # A server with TLS that all tests share. With `mutual`, it requires client certificates.
   def self.server(kind, mutual: false)
     @servers ||= Hash.new do |servers, (name, requires)|
       files = "ssl_chain_cert=#{FOLDER}/server.pem,ssl_key=#{FOLDER}/server.key"
@@ -83,7 +83,7 @@ class TlsTest < Minitest::Test
       [{ cert_file: "#{FOLDER}/client.pem", key_file: "#{FOLDER}/client.key" }, { cert_file: "#{FOLDER}/both.pem" }].each do |files|
         assert client(server, { **CA, **files }).set("key", 1)
       end
-      # The server refuses the client after the handshake. The reason may be lost when it closes the connection.
+      # The server refuses the client after the handshake. When it closes the connection, the reason may be lost.
       wait_until("the reason") { error_of(server, CA).include?("CertificateRequired") }
     end
   end

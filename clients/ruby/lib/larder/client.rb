@@ -3,7 +3,7 @@
 require "timeout"
 
 module Larder
-  # The result of Client#get for a missing key if the call has the option cache_nils.
+  # Client#get returns this for a missing key if the call has the option cache_nils.
   NOT_FOUND = Object.new.freeze
 
   # A client for any number of threads. All threads share its connections.
@@ -11,44 +11,46 @@ module Larder
   # Calls raise subclasses of Larder::Error, and ArgumentError for invalid arguments.
   class Client
     OPTIONS = {
-      # The time limit of a call in seconds, including the wait for a connection.
+      # The time limit of a call in seconds. It includes the wait for a connection.
       socket_timeout: 1,
-      # The time limit of opening a connection in seconds, TLS included.
+      # The time limit for opening a connection in seconds. It includes the TLS handshake.
       connect_timeout: 0.25,
-      # The largest number of connections per server. Each call takes one of them, and waits if all are in use. If
-      # false, threads share one connection per server, and fibers of a scheduler have a pool of 64.
+      # The largest number of connections per server. Each call uses one connection, and waits if all are in use. If
+      # false, threads share one connection per server, and fibers of a scheduler use a pool of 64.
       pool: 64,
-      # Whether keys of an unreachable server move to another server.
+      # Whether the keys of an unreachable server move to other servers.
       failover: true,
-      # The login of each connection with memcached's text protocol. Default: MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
+      # The login on each connection, with memcached's text protocol. Default: MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
       username: nil,
       password: nil,
-      # Whether connections are encrypted with TLS: true, or a hash with the PEM files ca_file, cert_file and key_file,
-      # and with the server_name that the certificates of the servers must contain. Default: the CAs of the system, no
-      # client certificate, and the host of each server.
+      # Encrypts connections with TLS: true, or a hash of settings. ca_file, cert_file and key_file are PEM files, and
+      # the servers' certificates must contain server_name. The defaults are the CAs of the system, no client
+      # certificate, and the host of each server.
       ssl: nil,
-      # The TTL of items in seconds, unless a call has a TTL of its own. 0 is forever.
+      # The TTL of items in seconds, for calls without a TTL. 0 means that items never expire.
       expires_in: 0,
-      # The prefix of keys, without the colon that follows it. If the prefix is a Proc, the client calls it once.
+      # The prefix of keys, without the colon that follows it. If it is a Proc, the client calls it once and uses the
+      # result.
       namespace: nil,
-      # Whether the client compresses values of at least compression_min_size bytes, if that makes them shorter.
+      # Whether the client compresses values of at least compression_min_size bytes. A value that compression does not
+      # make shorter stays uncompressed.
       compress: true,
       compression_min_size: 4 * 1024,
       compressor: Compressor,
       serializer: Marshal,
-      # Whether the client stores values as strings (to_s) without serialization.
+      # Whether the client stores values as strings (with to_s) instead of serializing them.
       raw: false,
-      # The maximum length of values after compression, in bytes. Longer values raise ValueOverMaxSize.
+      # The maximum length of a value after compression, in bytes. Storing a longer value raises ValueOverMaxSize.
       value_max_bytes: 1024 * 1024,
-      # Whether fetch treats nil as a value.
+      # Whether fetch treats a stored nil as a value.
       cache_nils: false,
-      # The digest that shortens long keys.
+      # The digest class for shortening long keys.
       digest_class: ::Digest::MD5
     }.freeze
 
-    # The TTL in seconds above which a number is a Unix time, if this time is in the future.
+    # A TTL above this number of seconds is a Unix time, if that time is in the future.
     TTL_MAX = 30 * 24 * 60 * 60
-    # The settings of the option ssl, in the order of the parameters of Tls.new.
+    # The keys of the option ssl, in the order of the parameters of Tls.new.
     TLS_SETTINGS = %i[ca_file cert_file key_file server_name].freeze
     private_constant :TTL_MAX, :TLS_SETTINGS
 
@@ -69,7 +71,7 @@ module Larder
     end
 
     # Returns the value of a key. If the key does not exist, returns nil, or NOT_FOUND if this call has the option
-    # cache_nils. The client's option has no effect here.
+    # cache_nils. The client's option cache_nils has no effect here.
     def get(key, options = nil)
       value, flags = @connections.get(@keys.sent(key))
       return @values.decode(value, flags) if value
@@ -77,23 +79,23 @@ module Larder
       NOT_FOUND if options && options[:cache_nils]
     end
 
-    # Returns the values of the existing keys in a hash. With a block, yields each key and value instead. Keys of
-    # servers that are unreachable or do not reply count as missing.
+    # Returns a hash with the values of the keys that exist. With a block, yields each key and its value instead. If a
+    # server is unreachable or does not reply, its keys count as missing.
     def get_multi(*keys)
       found = {}
       each_found(keys) { |key, value, _| block_given? ? yield(key, value) : found[key] = value }
       found unless block_given?
     end
 
-    # Returns the values like get_multi, but with [value, cas] for each key.
+    # Like get_multi, but with [value, cas] instead of each value.
     def get_multi_cas(*keys)
       found = {}
       each_found(keys) { |key, value, cas| block_given? ? yield(key, [value, cas]) : found[key] = [value, cas] }
       found unless block_given?
     end
 
-    # Returns the value of a key. If it is missing, calls the block, adds the block's result and returns it. Without a
-    # block, returns nil. A value of nil counts as missing, unless the client has the option cache_nils.
+    # Returns the value of a key. If there is none, calls the block, stores the block's result with add, and returns it.
+    # Without a block, returns nil. A value of nil counts as missing, unless the client has the option cache_nils.
     def fetch(key, ttl = nil, options = nil)
       value = get(key, cache_nils: true)
       return value unless value.equal?(NOT_FOUND) || (value.nil? && !@cache_nils)
@@ -107,17 +109,17 @@ module Larder
       store("set", key, value, ttl, options)
     end
 
-    # Stores a value if the key does not exist. Returns whether it was stored.
+    # Stores a value if the key does not exist. Returns whether the value was stored.
     def add(key, value, ttl = nil, options = nil)
       store("add", key, value, ttl, options)
     end
 
-    # Stores a value if the key exists. Returns whether it was stored.
+    # Stores a value if the key exists. Returns whether the value was stored.
     def replace(key, value, ttl = nil, options = nil)
       store("replace", key, value, ttl, options)
     end
 
-    # Stores the values of a hash, with one batch of requests to each server. After an error, some of the values may be
+    # Stores the values of a hash. Sends one batch of requests to each server. After an error, some of the values may be
     # stored.
     def set_multi(hash, ttl = nil, options = nil)
       return if hash.empty?
@@ -128,12 +130,12 @@ module Larder
       nil
     end
 
-    # Removes keys, with one batch of requests to each server. Returns the number of removed keys.
+    # Removes keys. Sends one batch of requests to each server. Returns the number of removed keys.
     def delete_multi(keys)
       keys.empty? ? 0 : @connections.delete_many(keys.map { |key| @keys.sent(key.to_s) })
     end
 
-    # Removes a key. Returns true, or nil if it does not exist.
+    # Removes a key. Returns true, or nil if the key does not exist.
     def delete(key)
       @connections.delete(@keys.sent(key)) || nil
     end
@@ -148,77 +150,78 @@ module Larder
       @connections.store("prepend", @keys.sent(key), value.to_s, 0, 0, nil)
     end
 
-    # Adds `amount` to a number, modulo 2^64, or creates it as `default` with this `ttl`. Returns the number, or nil if
-    # the key does not exist and there is no default.
+    # Adds `amount` to a number, modulo 2^64. If the key does not exist, creates it with the number `default` and this
+    # `ttl`. Returns the new number, or nil if the key does not exist and `default` is nil.
     def incr(key, amount = 1, ttl = nil, default = nil)
       count(:incr, key, amount, ttl, default)
     end
 
-    # Subtracts `amount` from a number, but not below 0, or creates it as `default` with this `ttl`. Returns the number,
-    # or nil if the key does not exist and there is no default.
+    # Subtracts `amount` from a number, but not below 0. If the key does not exist, creates it with the number `default`
+    # and this `ttl`. Returns the new number, or nil if the key does not exist and `default` is nil.
     def decr(key, amount = 1, ttl = nil, default = nil)
       count(:decr, key, amount, ttl, default)
     end
 
-    # Sets the expiry of a key. Returns true, or nil if it does not exist.
+    # Sets the expiry of a key. Returns true, or nil if the key does not exist.
     def touch(key, ttl = nil)
       @connections.touch(@keys.sent(key), remaining(ttl)) || nil
     end
 
-    # Sets the expiry of a key and returns its value, or nil if it does not exist.
+    # Sets the expiry of a key and returns its value, or nil if the key does not exist.
     def gat(key, ttl = nil)
       value, flags = @connections.gat(@keys.sent(key), remaining(ttl))
       @values.decode(value, flags) if value
     end
 
-    # Calls the block with the value of a key, and replaces the value with the result. Returns true if the value was
-    # replaced, false if another client changed the value concurrently, or nil if another client removed the key. If
+    # Calls the block with the value of a key, and replaces the value with the block's result. Returns true if the value
+    # was replaced, false if another client changed the value concurrently, or nil if another client removed the key. If
     # the key does not exist, returns nil without calling the block.
     def cas(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       set_cas(key, yield(value), cas, ttl, options) unless cas.zero?
     end
 
-    # Like cas, but calls the block with nil if the key does not exist, and adds its result.
+    # Like cas, but if the key does not exist, calls the block with nil and stores its result with add.
     def cas!(key, ttl = nil, options = nil)
       value, cas = get_cas(key)
       changed = yield(value)
       cas.zero? ? add(key, changed, ttl, options) : set_cas(key, changed, cas, ttl, options)
     end
 
-    # Returns the value of a key and its CAS, or [nil, 0] if it does not exist. With a block, yields both.
+    # Returns the value of a key and its CAS, or [nil, 0] if the key does not exist. With a block, yields both and
+    # returns the block's result.
     def get_cas(key)
       value, flags, cas = @connections.get(@keys.sent(key))
       value = @values.decode(value, flags) if value
       block_given? ? yield(value, cas || 0) : [value, cas || 0]
     end
 
-    # Stores a value if the present one has this CAS. If `cas` is 0, stores it unconditionally. Returns true if the
-    # value was stored, false if the present value has another CAS, or nil if the key does not exist.
+    # Stores a value if the current value has this CAS. If `cas` is 0, stores it unconditionally. Returns true if the
+    # value was stored, false if the current value has another CAS, or nil if the key does not exist.
     def set_cas(key, value, cas, ttl = nil, options = nil)
       return set(key, value, ttl, options) if cas.zero?
 
       store("set", key, value, ttl, options, cas)
     end
 
-    # Stores a value like set_cas, except if `cas` is 0. In this case, it stores the value only if the key exists, and
-    # otherwise returns false.
+    # Like set_cas, except if `cas` is 0: stores the value only if the key exists, and otherwise returns false.
     def replace_cas(key, value, cas, ttl = nil, options = nil)
       cas.zero? ? replace(key, value, ttl, options) : set_cas(key, value, cas, ttl, options)
     end
 
-    # Removes a key if it has this CAS. If `cas` is 0, removes it unconditionally. Returns whether it was removed.
+    # Removes a key if its value has this CAS. If `cas` is 0, removes the key unconditionally. Returns whether the key
+    # was removed.
     def delete_cas(key, cas = 0)
       cas.zero? ? @connections.delete(@keys.sent(key)) : @connections.delete_if(@keys.sent(key), cas)
     end
 
-    # Runs the block. Unlike in dalli, its calls wait for their replies.
+    # Runs the block. Unlike in dalli, the calls in the block wait for their replies.
     def multi
       yield
     end
     alias quiet multi
 
-    # Yields the client, which is its own pool.
+    # Yields the client itself. It needs no connection pool around it, because it is one.
     def with
       yield self
     end
@@ -230,20 +233,20 @@ module Larder
     end
     alias flush_all flush
 
-    # Returns statistics by server. The types :items, :slabs and :settings select these pages, and any other type
-    # selects the general page. The result of a server is nil if the server is unreachable or does not reply.
+    # Returns a hash with a page of statistics from each server. The types :items, :slabs and :settings select these
+    # pages, and any other type selects the general page. A page is nil if its server is unreachable or does not reply.
     def stats(type = nil)
       type = nil unless %i[items slabs settings].include?(type)
       by_server { |server| server.stats(type.to_s) }
     end
 
-    # Resets the statistics of each server. Returns an array with true for each server, or nil if the server is
-    # unreachable or does not reply.
+    # Resets the statistics of each server. Returns an array with an element for each server: true, or nil if the server
+    # is unreachable or does not reply.
     def reset_stats
       by_server { |server| server.stats("reset") }.values.map { |done| done && true }
     end
 
-    # Returns versions by server. The version of a server is nil if the server is unreachable or does not reply.
+    # Returns a hash with the version of each server. A version is nil if its server is unreachable or does not reply.
     def version
       by_server(&:versions)
     end
@@ -255,13 +258,14 @@ module Larder
       self
     end
 
-    # Closes idle connections at once, and each busy connection when its calls have ended. The next call opens new connections.
+    # Closes idle connections at once, and each busy connection when its calls have ended. The next call opens a new
+    # connection.
     def close
       [@connections, *@each.values].each(&:close)
     end
     alias reset close
 
-    # Drops the connections in a forked child, because they belong to the parent.
+    # Drops the connections in a forked child, because the parent still uses them.
     def after_fork
       [@connections, *@each.values].each(&:forget)
     end
@@ -293,7 +297,8 @@ module Larder
       tls = tls(ssl)
       timeouts = [socket_timeout, connect_timeout]
       @connections = Connections.new(servers, timeouts, pool, failover, login, tls)
-      # Each server has a Connections object for separate calls to it. A single server needs no second object.
+      # Each server has a Connections object of its own for calls to only this server. A single server shares the first
+      # object.
       @each = servers.to_h do |server|
         [server[0], servers.size == 1 ? @connections : Connections.new([server], timeouts, 1, false, login, tls)]
       end
@@ -309,7 +314,7 @@ module Larder
     def found(keys)
       @connections.get_many(keys.map { |key| @keys.sent(key) })
     rescue RingError
-      # The name of a server cannot be resolved, so the client cannot use any server yet. All keys count as missing.
+      # The name of a server cannot be resolved, so the client cannot use any server. All keys count as missing.
       []
     end
 
@@ -326,12 +331,12 @@ module Larder
       loop do
         number = @connections.public_send(operation, key, amount.to_i)
         return number if number || default.nil?
-        # Another client may create the number at the same time. If so, the loop counts again.
+        # If another client creates the number at the same time, the loop repeats the increment or decrement.
         return default.to_i if @connections.store("add", key, default.to_i.to_s, ttl, 0, nil)
       end
     end
 
-    # Converts a TTL, or a Unix time in the future, to seconds from now. 0 is forever, and nil is the client's
+    # Converts a TTL, or a Unix time in the future, to seconds from now. 0 means no expiry. nil selects the client's
     # expires_in.
     def remaining(ttl)
       ttl = ttl.nil? ? @expires_in : seconds(ttl)
@@ -341,7 +346,7 @@ module Larder
       left.positive? ? left : ttl
     end
 
-    # Converts a number to whole seconds. Rounds up, because half a second must not become 0, which means forever.
+    # Converts a number to whole seconds. Rounds up: half a second must not become 0, because 0 means no expiry.
     def seconds(ttl)
       seconds = ttl.respond_to?(:ceil) ? ttl.ceil : ttl.to_i
       raise ArgumentError, "the ttl must not be negative: #{ttl}" if seconds.negative?

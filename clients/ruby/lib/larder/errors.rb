@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Larder
-  # The base class of the errors of calls. Invalid arguments raise ArgumentError instead.
+  # The base class of the errors that calls raise. Invalid arguments raise ArgumentError instead.
   class Error < RuntimeError
     def initialize(message = nil, ambiguous = false)
       super(message)
@@ -14,11 +14,11 @@ module Larder
     end
   end
 
-  # dalli's name of Larder::Error.
+  # dalli's name for Larder::Error.
   DalliError = Error
 
-  # The connection failed, no connection of the pool was free in time, or the server did not reply in time or sent an
-  # unexpected reply.
+  # The connection failed, no connection of the pool was free in time, or the server sent an unexpected reply or no
+  # reply in time.
   class NetworkError < Error; end
 
   # The server is unreachable, or unavailable after several failures, or its name cannot be resolved.

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Larder
-  # Handling of forks: a forked child drops the sockets of its parent and opens its own.
+  # Handles forks: a forked child drops its parent's sockets and opens its own.
   module Fork
-    # The clients of this process. The map has each client as key and as value, because WeakMap drops a pair when the
-    # garbage collector frees its value. With another value, the map could yield clients that are about to be freed.
+    # The clients of this process. WeakMap drops a pair when the garbage collector frees its value, so each client is
+    # both key and value. With another value, the map could yield clients that are about to be freed.
     CLIENTS = ObjectSpace::WeakMap.new
 
     # Registers a new client.
@@ -16,7 +16,7 @@ module Larder
       CLIENTS.each_value(&:after_fork)
     end
 
-    # All forks call Process._fork, except Process.daemon.
+    # All ways to fork call Process._fork, except Process.daemon.
     module Hook
       def _fork
         pid = super

@@ -3,8 +3,8 @@
 require "digest/md5"
 
 module Larder
-  # Conversion of keys to keys in requests, like in dalli: adds the namespace, and shortens keys of more than 250 bytes
-  # to a prefix and a digest.
+  # Converts an application's keys to the keys in requests, like dalli: adds the namespace, and shortens keys of more
+  # than 250 bytes to a prefix and a digest.
   class Keys
     MAX = 250
     DIGEST_MARK = ":md5:"
@@ -27,7 +27,7 @@ module Larder
 
     private
 
-    # dalli shortens keys to 249 bytes, or to 250 with a namespace.
+    # Like dalli, shortens a key to 249 bytes, or to 250 bytes with a namespace.
     def shortened(key)
       rest = DIGEST_MARK + @digest_class.hexdigest(key)
       max = @prefix ? MAX : MAX - 1

@@ -8,7 +8,7 @@ module Larder
     DEFAULT = "127.0.0.1:#{PORT}"
     URI_PREFIX = "memcached://"
 
-    # Returns a pair of an address and a weight for each server.
+    # Returns a pair of address and weight for each server.
     def self.parse(servers)
       servers = ENV.fetch("MEMCACHE_SERVERS", DEFAULT) if servers.nil?
       unless servers.is_a?(String) || (servers.is_a?(Array) && servers.all?(String))
@@ -21,7 +21,7 @@ module Larder
       list.map { |text| server(text) }
     end
 
-    # Returns the address and the weight of a server. Text without brackets and with several colons is an IPv6 address,
+    # Returns the address and the weight of a server. Text with several colons but no brackets is an IPv6 address,
     # unless it is a name followed by two numbers.
     def self.server(text)
       text = text.delete_prefix(URI_PREFIX).delete_suffix("/") if text.start_with?(URI_PREFIX)

@@ -26,7 +26,7 @@ module Larder
     end
   end
 
-  # Conversion of objects to values with flags and back, in dalli's format.
+  # Converts objects to stored values with flags, and back, in dalli's format.
   class Values
     SERIALIZED = 1
     COMPRESSED = 2
@@ -40,7 +40,7 @@ module Larder
       @raw = raw
     end
 
-    # Returns a value and its flags. Options of the call override the client's options.
+    # Returns the stored value of an object, and its flags. Options of the call override the client's options.
     def encode(key, object, options)
       value, flags = option(options, :raw, @raw) ? [object.to_s, 0] : [serialize(object), SERIALIZED]
       if value.bytesize >= @compression_min_size && option(options, :compress, @compress)

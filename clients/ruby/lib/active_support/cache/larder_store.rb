@@ -9,23 +9,23 @@ require "active_support/core_ext/object/blank"
 
 module ActiveSupport
   module Cache
-    # A cache store for Rails with memcached or Larder. Its keys and values have the format of MemCacheStore, so both
-    # stores read each other's entries.
+    # A cache store for Rails that uses memcached or Larder. Its keys and values have the format of MemCacheStore, so
+    # both stores can read each other's entries.
     #
     #   config.cache_store = :larder_store, "cache:11211", { expires_in: 1.day }
     #
-    # The store passes other options to Larder::Client. While the server is unreachable, reads are misses and failed
-    # writes return false, or nil from Rails 8 on. The store logs the errors.
+    # The store passes options that are not Rails's to Larder::Client. While the server is unreachable, reads are
+    # misses, and failed writes return false (nil from Rails 8 on). The store logs the errors.
     class LarderStore < Store
-      # With Rails 6.1, the client serializes entries.
+      # With Rails 6.1, the client instead of the store serializes entries.
       DEFAULT_CODER = NullCoder if ActiveSupport::VERSION::MAJOR < 7
 
-      # Characters that the store escapes in keys. The client could send most of them, but MemCacheStore escapes them.
+      # The characters that the store escapes in keys, like MemCacheStore. The client could send most of them.
       ESCAPED = /[\x00-\x20%\x7F-\xFF]/n
       KEY_MAX = 250
-      # The text before the digest of a longer key.
+      # The text before the digest of a shortened key.
       KEY_DIGEST = ActiveSupport::VERSION::MAJOR < 7 ? ":md5:" : ":hash:"
-      # The length in bytes of the digest.
+      # The length of the digest in bytes.
       DIGEST_LENGTH = 32
 
       # Whether an increment or decrement creates a missing number.
@@ -34,10 +34,10 @@ module ActiveSupport
       SHOWS_KEYS = ActiveSupport::VERSION::STRING.to_f >= 7.2
       # The result of a failed write.
       WRITE_FAILED = ActiveSupport::VERSION::MAJOR >= 8 ? nil : false
-      # The error of unreadable entries.
+      # The error that Rails raises for unreadable entries.
       UNREADABLE = Cache.const_defined?(:DeserializationError) ? DeserializationError : Class.new(StandardError)
 
-      # The time in seconds for which an expired entry stays available for reads with race_condition_ttl.
+      # How long an expired entry stays available for reads with race_condition_ttl, in seconds.
       RACE_TIME = 5 * 60
 
       # Converts raw values to strings also in the local cache of Rails 6.1.
@@ -60,36 +60,36 @@ module ActiveSupport
         true
       end
 
-      # Accepts addresses and options, or a Larder::Client and options of the store.
+      # Accepts either addresses, with options of the client and the store, or a Larder::Client, with options of the
+      # store.
       def initialize(*addresses)
         addresses = addresses.flatten
         options = addresses.extract_options!
         client_options = options.except(*UNIVERSAL_OPTIONS, :coder, :skip_nil)
-        # The store's options exclude the client's options, such as a password, because logs and notifications show
-        # the store's options.
+        # Logs and notifications show the store's options, so these must exclude the client's options, such as a
+        # password.
         super(options.except(*client_options.keys - [:raw]))
         @client = addresses.first if addresses.first.is_a?(Larder::Client)
         @client ||= Larder::Client.new(addresses.empty? ? nil : addresses, client_options)
       end
 
-      # Adds to a number written with raw: true. Returns the new number, or nil after an error. From Rails 7.1 on, a
-      # missing number becomes `amount`. With earlier versions, the result for a missing number is nil.
+      # Adds to a number written with raw: true. Returns the new number, or nil after an error. If the number does not
+      # exist, creates it as `amount` from Rails 7.1 on, and returns nil with earlier versions.
       def increment(name, amount = 1, options = nil)
         count(:increment, name, amount, options) do |key, expires_in|
           @client.incr(key, amount, expires_in, *([amount] if COUNTS_FROM_NOTHING))
         end
       end
 
-      # Subtracts from a number written with raw: true, but not below 0. Returns the new number, or nil after an
-      # error. From Rails 7.1 on, a missing number becomes 0. With earlier versions, the result for a missing number
-      # is nil.
+      # Subtracts from a number written with raw: true, but not below 0. Returns the new number, or nil after an error.
+      # If the number does not exist, creates it as 0 from Rails 7.1 on, and returns nil with earlier versions.
       def decrement(name, amount = 1, options = nil)
         count(:decrement, name, amount, options) do |key, expires_in|
           @client.decr(key, amount, expires_in, *([0] if COUNTS_FROM_NOTHING))
         end
       end
 
-      # Removes all items of the servers, including items of other applications.
+      # Removes all items from the servers, including items of other applications.
       def clear(_options = nil)
         without_errors(nil) { @client.flush }
       end
@@ -101,14 +101,14 @@ module ActiveSupport
 
       private
 
-      # For Rails 7.0. The client serializes entries of the format 6.1.
+      # For Rails 7.0. In the format 6.1, the client serializes entries.
       def default_coder
         Cache.format_version == 6.1 ? NullCoder : super
       end
 
-      # For Rails 7.1 and later. The client serializes entries of the format 6.1.
+      # For Rails 7.1 and later. In the format 6.1, the client serializes entries.
       def default_serializer
-        # Always calls the superclass, because it warns about old formats.
+        # Always calls the superclass's method, because it warns about old formats.
         serializer = super
         Cache.format_version == 6.1 ? SerializerWithFallback[:passthrough] : serializer
       end
@@ -125,7 +125,7 @@ module ActiveSupport
         deserialize_entry(read_serialized_entry(key, **options), **options)
       end
 
-      # Rails 7.0 and later keep serialized entries in the local cache.
+      # Rails 7.0 and later call this and keep the serialized entries in the local cache.
       def read_serialized_entry(key, **_options)
         without_errors(nil) { @client.get(key) }
       end
@@ -138,7 +138,7 @@ module ActiveSupport
                                  **)
         ttl = expires_in
         ttl += RACE_TIME if ttl && race_condition_ttl && !raw
-        # Entries compress their values themselves.
+        # The client need not compress entries, because an entry compresses its own value.
         settings = { raw: raw, compress: false }
         without_errors(WRITE_FAILED) do
           unless_exist ? @client.add(key, payload, ttl, settings) : @client.set(key, payload, ttl, settings)
@@ -155,7 +155,7 @@ module ActiveSupport
 
           values[name] = entry.value
         rescue UNREADABLE
-          # Another version of the application serialized the value.
+          # Skips a value that cannot be read, for example because another version of the application serialized it.
         end
       end
 
@@ -179,7 +179,7 @@ module ActiveSupport
         entry.is_a?(String) ? Coders::Loader.load(entry) : entry
       end
 
-      # Returns a copy of an entry of the format 6.1, so that the application does not change the entry in the local
+      # Returns a copy of an entry in the format 6.1. Otherwise the application could change the entry in the local
       # cache. Rails 6.1 needs no copy here, because its local cache copies entries.
       def copied(payload)
         return payload if !payload.is_a?(Entry) || ActiveSupport::VERSION::MAJOR < 7 || Cache.format_version != 6.1
