@@ -167,8 +167,8 @@ void larder_close(larder_client *client);
 const char *larder_error_message(void);
 
 // Returns the address of the server at which this thread's last call failed. Returns NULL if the
-// call succeeded, or if the error does not concern one server. The text is valid until the
-// thread's next call.
+// call succeeded or its error does not concern one server. The text is valid until the thread's
+// next call.
 const char *larder_error_server(void);
 
 // Returns whether this thread's last call failed but its requested change may have happened. If

@@ -63,8 +63,8 @@ pub extern "C" fn larder_error_message() -> *const c_char {
 }
 
 /// Returns the address of the server at which this thread's last call failed. Returns NULL if the
-/// call succeeded, or if the error does not concern one server. The text is valid until the
-/// thread's next call.
+/// call succeeded or its error does not concern one server. The text is valid until the thread's
+/// next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_server() -> *const c_char {
     LAST.with_borrow(|last| last.server.as_ref().map_or(null(), |server| server.as_ptr()))

@@ -140,8 +140,8 @@ impl<C> Builder<C> {
         }
     }
 
-    /// Sets the time limit of a call, including the wait for a connection, at least 1 ms. [Default:
-    /// 1 s]
+    /// Sets the time limit of a call, at least 1 ms. It includes the wait for a connection.
+    /// [Default: 1 s]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.timeout = time.clamp(TIME_MIN, TIME_MAX);
         self

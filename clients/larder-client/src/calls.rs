@@ -1,8 +1,8 @@
 //! The calls of both clients. `calls!([] [])` generates those of the blocking client, and
 //! `calls!([async] [.await])` those of the asynchronous client.
 //!
-//! Each client implements three methods itself: `group` (its servers), `many` (lookups of several
-//! keys) and `each` (an operation on every server).
+//! Each client implements `many` (lookups of several keys) and `each` (an operation on every
+//! server) itself, and has the field `group` (its servers).
 
 macro_rules! calls {
     ([$($async:tt)?] [$($await:tt)*]) => {
@@ -50,8 +50,7 @@ macro_rules! calls {
             self.many(keys, false)$($await)*
         }
 
-        /// Returns the items of several keys like [`get_many`](Self::get_many), with the CAS of
-        /// each item.
+        /// Like [`get_many`](Self::get_many), but each item also has its CAS.
         ///
         /// # Errors
         /// See [`Client`].

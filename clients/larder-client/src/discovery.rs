@@ -189,7 +189,8 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
                 Ok(found) if found.version >= known.version && found.servers != known.servers => {
                     found
                 }
-                // A failed refresh, an older version or an equal list leaves the servers unchanged.
+                // After a failed refresh, or for an older version or an equal list, the servers
+                // stay unchanged.
                 Ok(_) | Err(_) => continue,
             };
             let Some(group) = group.upgrade() else { return };

@@ -18,7 +18,7 @@ pub struct Item {
     pub cas: Option<u64>,
 }
 
-/// The result of each server, with the server's address as configured or discovered.
+/// One result per server. The first field is the server's address as configured or discovered.
 pub type PerServer<T> = Vec<(Arc<str>, T)>;
 
 /// The outcome of a store.

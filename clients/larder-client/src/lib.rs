@@ -26,8 +26,8 @@
 //! # Ok::<(), larder_client::Error>(())
 //! ```
 //!
-//! Several servers share the keys. [`Hashing`](ring::Hashing) includes the methods of other
-//! clients:
+//! A client of several servers distributes the keys over them. [`Hashing`](ring::Hashing) includes
+//! the methods of other clients:
 //!
 //! ```
 //! use larder_client::{Failover, blocking::Client, ring::Hashing};
@@ -52,8 +52,8 @@
 //! # }
 //! ```
 //!
-//! [`codec`] converts values of a program's own types. [`metrics`] contains the client's counters
-//! and latencies.
+//! [`codec`] converts values of a program's own types to bytes. [`metrics`] contains the client's
+//! counters and latencies.
 //!
 //! The module `pipeline` (the feature of the same name) is for programs that do the I/O themselves,
 //! such as an event loop in another language.
@@ -70,9 +70,9 @@
 //!   misses) are matched only by their order. The client does not reuse a connection with
 //!   unsolicited input. One gap remains: if a server sends a second reply to one request, and this
 //!   reply arrives late, the next call can get it.
-//! - **Calls end by their deadline** ([`Builder::timeout`]), including the wait for a connection.
-//!   Two exceptions: `update` and `get_or_compute` make several requests, each with a deadline of
-//!   its own, and `get_or_compute` also waits for the computation.
+//! - **Calls end by their deadline** ([`Builder::timeout`]). The deadline includes the wait for a
+//!   connection. There are two exceptions: `update` and `get_or_compute` make several requests,
+//!   each with a deadline of its own, and `get_or_compute` also waits for the computation.
 //! - **An error says whether the change may have happened** ([`Error::is_ambiguous`]). The client
 //!   repeats a request only if it has sent no byte of the request, or if the request changes no
 //!   value.

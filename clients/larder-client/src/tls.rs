@@ -94,8 +94,8 @@ impl Tls {
         Ok(self)
     }
 
-    /// Loads settings for a binding to another language. Without `key_file`, the key is in
-    /// `cert_file`.
+    /// Builds and loads settings, for bindings to other languages. Without `key_file`, the key is
+    /// in `cert_file`.
     ///
     /// # Errors
     /// Those of [`load`](Self::load), and `InvalidInput` for a key without a certificate.

@@ -324,7 +324,7 @@ def test_a_restarted_server_under_load(run, kind):
     run(main())
 
 
-# Prints the growth of the process in bytes while it cancelled stores of 1 GB to a server that reads nothing.
+# Cancels stores of 1 GB in total to a server that reads nothing, and prints by how many bytes the process has grown.
 DEAF = """
 import asyncio, os, sys, uvloop
 from larder_client.asyncio import Client

@@ -168,7 +168,7 @@ def test_a_server_without_tls(connect, tls):
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
 def test_a_client_without_tls(kind, connect, folder):
     with start_with_tls(kind, folder) as server:
-        # memcached closes the connection without a reply, and larderd's reply may be lost.
+        # memcached closes the connection without a reply. larderd sends a reply, but it may be lost.
         error(lambda: connect(server).get("key"))
         if kind == "larderd":
             wait_until(lambda: "the server requires TLS" in error(lambda: connect(server).get("key")), "the reason")

@@ -81,7 +81,7 @@ class FibersTest < Minitest::Test
     cache = Larder::Client.new([server.address], socket_timeout: PATIENCE)
     2.times do
       assert_equal ["x"] * 10, in_fibers(10) { |n| cache.get("key#{n}") }
-      # The scheduler created IO objects of the sockets. Their finalizers must not close the sockets.
+      # The scheduler has created IO objects for the sockets. Their finalizers must not close the sockets.
       GC.start
     end
     assert_equal 10, server.accepted

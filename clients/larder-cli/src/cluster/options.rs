@@ -1,4 +1,4 @@
-//! Options of all subcommands: the cluster, the group and the connection to etcd.
+//! Options that the subcommands share: the cluster, the group and the connection to etcd.
 
 use clap::Args;
 use larder_etcd::{Etcd, EtcdOptions, GroupName, TimeLimits};

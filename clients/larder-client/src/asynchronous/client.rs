@@ -29,17 +29,17 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of tasks of a Tokio runtime. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64.
-/// This needs a server with meta commands (memcached 1.6 or later), and limits these keys to 186
-/// bytes.
+/// A key has 1 to 250 bytes. The client sends a key with spaces or control characters in base64.
+/// Such a key has at most 186 bytes, and needs a server with meta commands (memcached 1.6 or
+/// later).
 ///
 /// A program may drop the future of a call at any time, for example after a timeout. The requested
 /// change may then have happened or not.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after
-/// several faults in a row, its deadline has passed, or its connection failed. It also fails if the
-/// server refused the login or the request, sent an unexpected reply or reported an error, or if
-/// the client is closed. See [`ErrorKind`](crate::ErrorKind).
+/// several faults in a row, its deadline passes, or its connection fails. It also fails if the
+/// server refuses the login or the request, sends an unexpected reply or reports an error, or if
+/// the client is closed. [`ErrorKind`](crate::ErrorKind) lists all kinds of errors.
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,

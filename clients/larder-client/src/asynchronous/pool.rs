@@ -1,7 +1,7 @@
 //! The connection pool of one server.
 //!
-//! A call holds a permit of a semaphore while it has a connection or the right to open one. The
-//! semaphore is fair: it serves calls in order of arrival.
+//! A call holds a permit of a semaphore while it uses or opens a connection. The semaphore is fair:
+//! it serves calls in order of arrival.
 
 use super::link::Link;
 use crate::core::idle::IdleConnections;
@@ -57,7 +57,7 @@ impl Pool {
     /// Acquires an idle connection, or the right to open one. Waits until the deadline.
     ///
     /// # Errors
-    /// `PoolTimeout`: no connection was free until the deadline. `ClientClosed`: the client is
+    /// `PoolTimeout`: no connection became free before the deadline. `ClientClosed`: the client is
     /// closed.
     pub(crate) async fn take(&self, deadline: Instant) -> Result<PooledConnection<'_>, Error> {
         let closed = || Error::definite(ErrorKind::ClientClosed);
@@ -125,7 +125,7 @@ impl PooledConnection<'_> {
         }
     }
 
-    /// Closes the connection if it is unusable. Returns whether a connection is left.
+    /// Closes the connection if it is unusable. Returns whether there is a usable connection.
     pub(crate) fn check(&mut self) -> bool {
         if let Some(Err(reason)) = self.link.as_mut().map(Link::check_idle) {
             self.close(reason);

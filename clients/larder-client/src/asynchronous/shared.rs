@@ -1,7 +1,7 @@
 //! Shared connections to one server. One write carries the requests of several callers.
 //!
-//! A task per connection owns the socket. Callers add their requests to its queue and wait for the
-//! replies.
+//! Each connection has a task that owns the socket. Callers add their requests to the connection's
+//! queue and wait for the replies.
 
 use super::stream::Stream;
 use crate::core::operation::Operation;
@@ -36,7 +36,7 @@ struct Slot {
     /// A call holds this lock while it opens the connection. It contains the error of the latest
     /// attempt that failed before its deadline, or `None` if there was none.
     opening: tokio::sync::Mutex<Option<Error>>,
-    /// The number of attempts to open the connection that failed before their deadline.
+    /// The number of attempts to open the connection that failed before the deadline of their call.
     failures: AtomicU64,
     /// The number of calls that use the connection or wait for it to open.
     calls: AtomicUsize,
@@ -224,7 +224,8 @@ impl Slot {
         Ok(connection)
     }
 
-    /// Removes a connection from its slot for `reason`, so that the next call opens another one.
+    /// Removes a connection from its slot: the next call opens another one. `reason` is the reason
+    /// for closing it.
     fn close(&self, connection: &SharedConnection, reason: CloseReason) {
         connection.0.state.closes(reason);
         self.lock().take_if(|other| Arc::ptr_eq(&other.0, &connection.0));

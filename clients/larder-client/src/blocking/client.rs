@@ -33,14 +33,15 @@ use std::time::{Duration, Instant};
 
 /// A client for any number of threads. Clones share its connections.
 ///
-/// Keys have 1 to 250 bytes. The client sends keys with spaces or control characters in base64.
-/// This needs a server with meta commands (memcached 1.6 or later), and limits these keys to 186
-/// bytes.
+/// A key has 1 to 250 bytes. The client sends a key with spaces or control characters in base64.
+/// Such a key has at most 186 bytes, and needs a server with meta commands (memcached 1.6 or
+/// later).
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after
-/// several faults in a row, its deadline has passed, or its connection failed. It also fails if the
-/// server refused the login or the request, sent an unexpected reply or reported an error, if a
-/// waiter interrupted the call, or if the client is closed. See [`ErrorKind`](crate::ErrorKind).
+/// several faults in a row, its deadline passes, or its connection fails. It also fails if the
+/// server refuses the login or the request, sends an unexpected reply or reports an error, if a
+/// waiter interrupts the call, or if the client is closed. [`ErrorKind`](crate::ErrorKind) lists
+/// all kinds of errors.
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -128,8 +129,8 @@ impl Client {
         self.many_unless(keys, cas, |_| false)
     }
 
-    /// Returns the items of several keys. If `is_ignored` returns true for the error of a server,
-    /// the items of its keys are `None`.
+    /// Returns the items of several keys. If `is_ignored` returns true for a server's error, the
+    /// items of that server's keys are `None`.
     fn many_unless<K: AsRef<[u8]>>(
         &self,
         keys: &[K],

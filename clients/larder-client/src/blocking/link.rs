@@ -58,8 +58,8 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Other bytes follow the reply, or part of the request is unsent, so the reply may
-            // belong to another request.
+            // Other bytes follow the reply, or part of the request is unsent. The reply may be to
+            // another request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }
     }

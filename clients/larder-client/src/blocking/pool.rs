@@ -53,7 +53,7 @@ enum PoolSlot {
     Closed,
 }
 
-/// A connection of a pool, or the right to open one. Dropping it returns the slot.
+/// A connection of a pool, or the right to open one. Dropping it returns the slot to the pool.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
@@ -81,8 +81,8 @@ impl Pool {
     /// Acquires an idle connection, or the right to open one. Waits until the deadline.
     ///
     /// # Errors
-    /// `PoolTimeout`: no connection was free until the deadline. `Interrupted`: a waiter ended the
-    /// call. `ClientClosed`: the client is closed.
+    /// `PoolTimeout`: no connection became free before the deadline. `Interrupted`: a waiter ended
+    /// the call. `ClientClosed`: the client is closed.
     pub(crate) fn take(&self, deadline: Instant) -> Result<PooledConnection<'_>, Error> {
         let waiting_thread = {
             let mut state = self.lock();
@@ -217,7 +217,7 @@ impl PooledConnection<'_> {
         }
     }
 
-    /// Closes the connection if it is unusable. Returns whether a connection is left.
+    /// Closes the connection if it is unusable. Returns whether there is a usable connection.
     pub(crate) fn check(&mut self) -> bool {
         if let Some(Err(reason)) = self.link.as_mut().map(Link::check_idle) {
             self.close(reason);

@@ -137,7 +137,7 @@ impl Server {
         self.finish(started, operation)
     }
 
-    /// Starts an operation of a call that started at `now`. Sends as much as the socket accepts
+    /// Starts an operation for a call that started at `now`. Sends as much as the socket accepts
     /// without waiting, or leaves the requests in the queue of a shared connection.
     /// [`Server::finish`] completes the operation.
     ///
@@ -164,8 +164,8 @@ impl Server {
                 Ok(attempt) => Ok(StartedCall { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
-                    // Returns the slot to the pool only after a fault is recorded: the next waiting
-                    // call must see the fault before it connects.
+                    // Returns the slot to the pool only after the breaker has recorded a fault: the
+                    // next waiting call must see the open breaker before it connects.
                     drop(failed);
                     Err(error)
                 }
@@ -229,8 +229,8 @@ impl Server {
                 }
             };
             admission.note(called.as_ref().err());
-            // Returns the slot to the pool only after a fault is recorded: the next waiting call
-            // must see the fault before it connects.
+            // Returns the slot to the pool only after the breaker has recorded a fault: the next
+            // waiting call must see the open breaker before it connects.
             drop(pooled);
             self.recorder.called(operation.command(), at.elapsed(), called.as_ref().err());
             called

@@ -28,8 +28,8 @@ const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 /// means no timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
-/// Flags for sending without blocking. With `MSG_NOSIGNAL`, a closed connection is an error instead
-/// of SIGPIPE.
+/// Flags for sending without blocking. With `MSG_NOSIGNAL`, sending on a closed connection returns
+/// an error instead of raising SIGPIPE.
 #[cfg(not(target_vendor = "apple"))]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 #[cfg(target_vendor = "apple")]

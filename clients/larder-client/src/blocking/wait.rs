@@ -22,8 +22,8 @@ impl Wait {
     /// Waits until a socket is ready. Returns its readiness. It is empty if the wait ended early.
     ///
     /// # Errors
-    /// `Timeout`: the deadline has passed. `Interrupted`: a waiter ended the call. Other errors: an
-    /// error of the system.
+    /// `Timeout`: the deadline has passed. `Interrupted`: a waiter ended the call. Other errors:
+    /// the system's error.
     pub(crate) fn for_socket(
         &self,
         socket: &impl AsFd,

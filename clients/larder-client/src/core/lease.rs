@@ -19,7 +19,7 @@ use larder_protocol::answer::{Answer, AnswerFields, Flag};
 use larder_protocol::encode::meta;
 use std::time::Duration;
 
-/// The lifetime of a computed value, and the time at which one caller recomputes it.
+/// The lifetime of a computed value, and the period in which one caller recomputes it.
 ///
 /// ```
 /// use larder_client::Lease;

@@ -74,7 +74,7 @@ impl<S: Transfer> Link<S> {
         self.expires.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Sends as many bytes as the socket accepts. Returns whether no bytes are left.
+    /// Sends as many bytes as the socket accepts. Returns whether all bytes are sent.
     ///
     /// # Errors
     /// The connection failed.

@@ -358,13 +358,13 @@ impl<T> Exchange<T> {
         self.calls.iter().map(|call| &call.ticket)
     }
 
-    /// Iterates over the mutable tickets of the calls under way, like [`Exchange::tickets`].
+    /// Like [`Exchange::tickets`], but the tickets are mutable.
     #[cfg(feature = "pipeline")]
     pub(crate) fn tickets_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.calls.iter_mut().map(|call| &mut call.ticket)
     }
 
-    /// Removes all calls under way. Returns each ticket, and whether any byte of the call was sent.
+    /// Removes all calls under way. Returns each ticket with whether any byte of its call was sent.
     pub(crate) fn drain(&mut self) -> Vec<(T, bool)> {
         let sent = self.sent;
         self.calls.drain(..).map(|call| (call.ticket, call.start < sent)).collect()

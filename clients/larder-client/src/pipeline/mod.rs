@@ -248,7 +248,7 @@ impl<T> Pipeline<T> {
     }
 
     /// Handles input from the server. If the input is unexpected, all sent calls without a reply
-    /// fail, and the program has to close the connection: see [`is_open`](Self::is_open).
+    /// fail, [`is_open`](Self::is_open) returns false, and the program must close the connection.
     pub fn handle_input(&mut self, mut input: &[u8], now: Instant) {
         while self.link == LinkState::Open && !input.is_empty() {
             let room = self.exchange.room();

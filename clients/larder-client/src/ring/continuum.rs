@@ -1,5 +1,6 @@
-//! Ketama: servers as points on a circle of 2³² hashes. A key belongs to the first point at or
-//! after its hash, or with dalli to the last point at or before its hash.
+//! Ketama hashing. Each server has several points on a circle of 2³² hash values. A key belongs to
+//! the server of the first point at or after the key's hash. In dalli, it is the last point at or
+//! before the hash.
 
 use super::key_hash::KeyHash;
 use super::node::{Member, Node};
@@ -48,16 +49,16 @@ impl Continuum {
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like libmemcached's `update_continuum` with weights. If points are
-    /// equal, the point of the first server has priority.
+    /// Computes the points like libmemcached's `update_continuum` with weights. If points of
+    /// several servers are equal, the first of these servers gets the point's keys.
     pub(super) fn libmemcached_weighted(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let mut points = md5_points(nodes, Node::libmemcached_name, &float_shares(nodes));
         points.sort_by_key(|point| (point.value, point.node));
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like spymemcached's `setKetamaNodes`. If points are equal, the point of
-    /// the last server has priority.
+    /// Computes the points like spymemcached's `setKetamaNodes`. If points of several servers are
+    /// equal, the last of these servers gets the point's keys.
     pub(super) fn spymemcached(nodes: &[Member<'_>]) -> Self {
         let is_weighted = nodes.iter().any(|(_, node)| node.share() != 1);
         let digests = match is_weighted {
@@ -133,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Returns the number of further hashes that the client tries if a server is unavailable.
+    /// Returns how many further hashes the client tries if a server is unavailable.
     fn rehashes(self) -> u8 {
         match self {
             Self::Libmemcached(_) => 0,

@@ -48,9 +48,9 @@ mod tests {
     use super::*;
 
     /// Compares buckets with `jump.Hash` of github.com/dgryski/go-jump,
-    /// v0.0.0-20170409065014-e1f439676b57, for multiples of a number. `first` contains the first
-    /// twenty buckets. `digest` is the 64-bit FNV-1a hash of 100,000 buckets in decimal, each
-    /// followed by a comma.
+    /// v0.0.0-20170409065014-e1f439676b57. The hashes are multiples of a constant. `first` contains
+    /// the first twenty buckets. `digest` is the 64-bit FNV-1a hash of 100,000 buckets in decimal,
+    /// each followed by a comma.
     #[test]
     #[rustfmt::skip]
     fn buckets_equal_those_of_go_jump() {

@@ -81,25 +81,25 @@ pub enum Hashing {
     /// points use the same hash function. pylibmc's option `hash` sets it, and the default is
     /// [`KeyHash::OneAtATime`].
     ///
-    /// With a weight above 1 this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash
-    /// function. libmemcached does the same if the distribution was set before the servers were
-    /// added, as pylibmc does.
+    /// If a weight is above 1, this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash
+    /// function. libmemcached does the same if the program sets the distribution before it adds the
+    /// servers, as pylibmc does.
     ///
     /// If a server is not usable, the ring uses the next one on the circle. libmemcached does the
     /// same with `AUTO_EJECT_HOSTS` without weights. With weights, libmemcached recomputes the
     /// points, like a ring with a node that is not [`alive`](Node::alive).
     Ketama(KeyHash),
-    /// libmemcached's weighted ketama, with points from MD5, 160 per server of average weight:
-    /// `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, pylibmc's `ketama_weighted`, PHP's
+    /// libmemcached's weighted ketama. Points are from MD5, 160 per server of average weight. The
+    /// settings are `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`, pylibmc's `ketama_weighted`, and PHP's
     /// `OPT_LIBKETAMA_COMPATIBLE`. libmemcached hashes keys with [`KeyHash::Md5`], unless the
-    /// program sets another hash afterwards. It treats a weight of 0 as 1.
+    /// program sets another hash afterwards. libmemcached treats a weight of 0 as 1.
     ///
     /// Unusable servers are handled as with [`Ketama`](Self::Ketama).
     KetamaWeighted(KeyHash),
     /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format:
     /// `KetamaConnectionFactory`, or a `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and
-    /// `KETAMA_HASH`. It hashes `host/ip:port`: servers configured by host name need [`Node::ip`]
-    /// (IPv4), but servers configured by IP address do not.
+    /// `KETAMA_HASH`. It hashes `host/ip:port`, so servers configured by host name need
+    /// [`Node::ip`] (IPv4). Servers configured by IP address do not.
     ///
     /// If a server is not usable, up to six further hashes choose other servers, as in spymemcached
     /// with `FailureMode.Redistribute`. After these hashes, the ring uses the next servers on the

@@ -62,9 +62,10 @@ impl Rendezvous {
         best.map(|(_, index)| index)
     }
 
-    /// Returns the usable server with the highest score. The score is ln(hash ÷ 2⁶⁴) ÷ weight,
-    /// which gives servers shares proportional to their weights (Schindelhauer and Schomaker,
-    /// 2005). The score is at most (hash ÷ 2⁶⁴ − 1) ÷ weight. This bound avoids most logarithms.
+    /// Returns the usable server with the highest score. The score is ln(hash ÷ 2⁶⁴) ÷ weight. With
+    /// it, the servers' shares of the keys are proportional to their weights (Schindelhauer and
+    /// Schomaker, 2005). The score is at most (hash ÷ 2⁶⁴ − 1) ÷ weight, and this bound avoids most
+    /// logarithms.
     fn highest_weighted(
         &self,
         key_hash: u64,

@@ -103,8 +103,8 @@ fn ketama_equals_libmemcached() {
     check(KeyHash::Murmur3, "0110020023101230234131041410442024133240410334041002303113301230", 0x51af_f3d0_bf3b_5af2);
 }
 
-/// Recorded with the same C program over libmemcached 1.1.4, with the default hash and servers by
-/// host, without and with weights.
+/// Recorded with the same C program over libmemcached 1.1.4, with the default hash and servers
+/// named by host, first without and then with weights.
 #[test]
 #[rustfmt::skip]
 fn ketama_of_host_names_equals_libmemcached() {

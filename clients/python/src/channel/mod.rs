@@ -114,7 +114,7 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Sets the expiry of an item and looks up the item. The result is like the result of `gets`.
+    /// Sets the expiry of an item and looks up the item. The result is the same as that of `gets`.
     fn gats<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,

@@ -21,7 +21,7 @@ module Larder
   # reply in time.
   class NetworkError < Error; end
 
-  # The server is unreachable, or unavailable after several failures, or its name cannot be resolved.
+  # The server is unreachable, its name cannot be resolved, or the server is unavailable after several failures.
   class RingError < Error; end
 
   # A value cannot be serialized.

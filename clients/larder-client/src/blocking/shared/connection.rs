@@ -191,8 +191,9 @@ impl SharedConnection {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Returns the read permit if it is free, or if this call is nested in a call of the same
-    /// thread that has the permit. Otherwise marks the ticket as waiting and returns `None`.
+    /// Returns the read permit if it is free. Also returns a permit if this call is nested in a
+    /// call of the same thread that has the permit. Otherwise marks the ticket as waiting and
+    /// returns `None`.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {

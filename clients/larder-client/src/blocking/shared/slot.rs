@@ -83,7 +83,8 @@ impl Slot {
         opened
     }
 
-    /// Removes a connection from the slot for `reason`, so that the next call opens another one.
+    /// Removes a connection from the slot: the next call opens another one. `reason` is the reason
+    /// for closing it.
     pub(super) fn close(&self, connection: &Arc<SharedConnection>, reason: CloseReason) {
         connection.closes(reason);
         self.lock().connection.take_if(|other| Arc::ptr_eq(other, connection));

@@ -139,8 +139,8 @@ impl Session {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Like [`Write::write`] on the socket. After `WouldBlock` the next call must start with the
-    /// same bytes, because their record may be partly sent.
+    /// Like [`Write::write`] on the socket. After `WouldBlock`, the next call must pass the same
+    /// bytes again, because their record may be partly sent.
     ///
     /// # Errors
     /// `WouldBlock`: the record is not completely sent. Other errors: the connection failed.
@@ -210,7 +210,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Sends as many bytes as the socket accepts. Returns whether no bytes are left.
+    /// Sends as many bytes as the socket accepts. Returns whether all bytes are sent.
     fn flush(&mut self, socket: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.tls.wants_write() {
             match self.tls.write_tls(socket) {

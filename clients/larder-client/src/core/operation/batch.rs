@@ -6,7 +6,8 @@ use crate::metrics::Command;
 use bytes::Bytes;
 use larder_protocol::answer::Answer;
 
-/// A batch of operations on one server. The output contains the output of each operation, in order.
+/// A batch of operations on one server. The batch's output contains the outputs of its operations,
+/// in order.
 pub(crate) struct Batch<O: Operation> {
     operations: Vec<O>,
     outputs: Vec<O::Output>,

@@ -1,4 +1,4 @@
-//! The interface of all operations: requests, and the interpretation of replies.
+//! The trait that all operations implement: requests, and the interpretation of replies.
 
 use crate::core::connection::{Answers, Connection, ReplyCheck, hash, is_fatal, shown};
 use crate::core::key::Key;
@@ -92,10 +92,10 @@ impl ReplyFailure {
     }
 }
 
-/// The reply of a server at its connection limit, before it closes the connection.
+/// A server at its connection limit sends this reply before it closes the connection.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 
-/// Interprets a reply that consists of one [`Answer`]. Does not return `Ok(None)`.
+/// Interprets a reply that consists of one [`Answer`]. Never returns `Ok(None)`.
 pub(crate) fn one<T>(
     reply: &Bytes,
     known: impl FnOnce(&Answer<'_>) -> Option<T>,

@@ -24,7 +24,7 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct State {
     breaker: Breaker,
-    /// The last fault since the last reply. `None` implies that the breaker is closed.
+    /// The latest fault, if no reply has arrived since. While it is `None`, the breaker is closed.
     last_fault: Option<Arc<ErrorKind>>,
 }
 

@@ -175,7 +175,7 @@ module ActiveSupport
         return Entry.new(payload, compress: false) if raw || !payload.is_a?(String) || ActiveSupport::VERSION::MAJOR < 7
 
         entry = super(payload)
-        # With Rails 7.0, the result is a string if the format of the entry is not the current format.
+        # In Rails 7.0, the result is a string if the entry is not in the current format.
         entry.is_a?(String) ? Coders::Loader.load(entry) : entry
       end
 
