@@ -41,7 +41,7 @@ pub enum BenchError {
     /// prefix of several files, or `standard output`) and the error.
     #[error("cannot write {0}: {1}")]
     Write(String, io::Error),
-    /// A run ended early. Its results until then were written.
+    /// A run ended early. The results until its end were written.
     #[error("{reason}; the results cover the time until then")]
     EndedEarly {
         /// The cause.
@@ -72,8 +72,8 @@ pub enum BenchError {
     },
 }
 
-/// Returns the end of the error message for a search that ended early. It says whether there are
-/// results, and that they cover the earlier runs.
+/// Returns the second half of the message of [`BenchError::SearchEndedEarly`]: whether there are
+/// results, and which runs they cover.
 fn covered(complete_runs: usize) -> &'static str {
     match complete_runs {
         0 => "it was the first run, so there are no results",
@@ -83,14 +83,15 @@ fn covered(complete_runs: usize) -> &'static str {
 
 /// Performs the runs that `arguments` describe. Writes the table to `out` or to the file of
 /// `--out-file`, and the other result files. The first SIGINT or SIGTERM stops the current run
-/// early and prevents further runs. A signal more than half a second later stops the process.
+/// early and prevents further runs. A further signal stops the process at once if it arrives more
+/// than half a second after the first.
 ///
 /// # Errors
 /// No results are written if an option's value cannot be used, an output file cannot be opened, or
-/// the first run failed. With `--find-rate`, the same applies if the first run ended early. The
-/// other errors return after the results were written: a later run failed, a run ended early, the
-/// runs had more faults than allowed, or `--find-rate` found no rate. If a result cannot be
-/// written, the others are written before the error returns.
+/// the first run failed. With `--find-rate`, the same applies if the first run ended early. For
+/// other errors, the results are written before this function returns: a later run failed, a run
+/// ended early, the runs had more faults than allowed, or `--find-rate` found no rate. If one
+/// result cannot be written, the others still are.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;
@@ -120,7 +121,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         return found.and(judge_faults(&search.fill_faults, arguments.max_faults));
     }
     let mut runs: Vec<Measured> = Vec::new();
-    // A failed write does not prevent the other writes.
+    // Keeps the first error: a failed write does not prevent the other writes.
     let mut written = Ok(());
     for number in 1..=arguments.run_count {
         let run_begun = SystemTime::now();
@@ -128,7 +129,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
         let measured = run_interruptible(&settings, arguments.pid, &interrupted, &mut progress);
         let measured = match measured {
             Ok(measured) => measured,
-            // An error of a later run does not prevent the report of the earlier runs.
+            // If a later run fails, the earlier runs are still reported.
             Err(error) if !runs.is_empty() => {
                 written = written.and(Err(error.into()));
                 break;
@@ -170,7 +171,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     judge(&median, arguments.max_faults)
 }
 
-/// Searches for the highest rate at which the server keeps a bound.
+/// Searches for the highest rate at which the latency percentile stays within a bound.
 fn find_rate(
     arguments: &Arguments,
     settings: &Settings,
@@ -190,8 +191,7 @@ fn find_rate(
             return Err(BenchError::SearchEndedEarly { reason, complete_runs: number - 1 });
         }
         settings.fill = false;
-        // Takes the faults of the fill out of the run, so that they do not count against the first
-        // rate.
+        // Removes the faults of the fill from the run. They must not count against the first rate.
         fill_faults.append(&mut measured.outcome.take_fill_faults());
         Ok(step(rate, bound, arguments.max_faults, &measured))
     });
@@ -240,9 +240,9 @@ fn write_search(
     written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
 
-/// Sets `interrupted` on the first SIGINT or SIGTERM. Stops the process on a signal that arrives
-/// more than [`SAME_SIGNAL`] after the first, because a run that is connecting can take minutes to
-/// stop.
+/// Sets `interrupted` on the first SIGINT or SIGTERM. If another signal arrives more than
+/// [`SAME_SIGNAL`] after the first, stops the process, because a run that is still connecting can
+/// take minutes to stop.
 fn watch_signals(interrupted: Arc<AtomicBool>) {
     // Without a handler, a signal stops the process at once.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
@@ -261,8 +261,8 @@ fn watch_signals(interrupted: Arc<AtomicBool>) {
     });
 }
 
-/// Time within which further signals count as copies of the first: the command `timeout` signals
-/// both a process and its group.
+/// Signals within this time after the first count as the same signal: the command `timeout` signals
+/// both a process and its process group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Returns an error if a run ended early or the runs had too many faults.
@@ -286,14 +286,15 @@ fn judge_faults(faults: &BTreeMap<String, u64>, allowed: u64) -> Result<(), Benc
     Err(BenchError::Faults { count, allowed, kinds: kinds.join(", ") + more })
 }
 
-/// Maximum number of kinds of faults in the message.
+/// Maximum number of kinds of faults in the error message.
 const SHOWN_KINDS: usize = 3;
 
 /// The output files. Before the first run, [`open`](Self::open) opens the files of `--out-file` and
-/// `--json-out-file` and one file of each prefix, so that an invalid path fails at once.
+/// `--json-out-file` and one file for each prefix. An invalid path is reported before any time is
+/// spent on a run.
 #[derive(Debug)]
 struct Outputs {
-    /// Files that did not exist before.
+    /// Files that [`open`](Self::open) has created.
     created: Vec<PathBuf>,
 }
 
@@ -327,7 +328,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Removes the empty files of a run without results.
+    /// Removes the files that [`open`](Self::open) has created, after a run without results.
     fn remove_created(&self) {
         for path in &self.created {
             // An empty file that cannot be removed does no harm.

@@ -1,10 +1,10 @@
-//! Finds the highest rate of an open loop at which a percentile of the latency is at most a bound.
+//! Finds the highest open-loop rate at which a latency percentile stays within a bound.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// The argument of `--find-rate`: a percentile and its bound.
+/// The argument of `--find-rate`: a latency percentile and its upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// The percentile, such as 99.
@@ -32,13 +32,13 @@ impl FromStr for Bound {
 pub struct Step {
     /// The scheduled requests per second.
     pub asked_per_second: u64,
-    /// Requests per second with a reply other than an error.
+    /// Requests per second that were answered without an error.
     pub got_per_second: f64,
-    /// The percentile of the latency, in microseconds.
+    /// Latency at the percentile of the bound, in microseconds.
     pub latency_micros: f64,
     /// Number of faults.
     pub faults: u64,
-    /// Whether the latency was at most the bound, with no more faults than allowed.
+    /// Whether the latency was within the bound and the faults within the allowed number.
     pub passed: bool,
 }
 
@@ -51,11 +51,11 @@ pub struct Search {
     pub highest_per_second: Option<u64>,
     /// The lowest rate that failed, in requests per second; `None` if none failed.
     pub fails_at_per_second: Option<u64>,
-    /// Number of faults by kind during `--fill`, at the start of the first run.
+    /// Number of faults of each kind during `--fill`, which precedes the first run.
     pub fill_faults: BTreeMap<String, u64>,
 }
 
-/// The first rate to try, in requests per second, unless the maximum is lower.
+/// The first rate to try, in requests per second. A lower maximum replaces it.
 const FIRST: u64 = 1000;
 
 /// A search ends when the ratio of the lowest failing rate to the highest passing rate is at most
@@ -63,10 +63,10 @@ const FIRST: u64 = 1000;
 const PRECISION: f64 = 1.05;
 
 impl Search {
-    /// Searches for the highest rate that passes, up to `most`. Doubles the rate until it fails or
+    /// Searches for the highest rate up to `most` that passes. Doubles the rate until it fails or
     /// reaches `most`. If the first rate fails, halves the rate until it passes. Then bisects the
-    /// interval. A rate fails only if two runs at it fail, because a disturbance of the machine can
-    /// make one run fail.
+    /// interval between the highest passing and the lowest failing rate. A rate fails only if two
+    /// runs at this rate fail, because a disturbance of the machine can make one run fail.
     ///
     /// # Errors
     /// The first error of `run`. `self` keeps the earlier results.
@@ -110,7 +110,7 @@ impl Search {
 }
 
 /// Returns the midpoint of a passing and a failing rate, or `None` if their ratio is at most
-/// [`PRECISION`] or no rate is between them.
+/// [`PRECISION`] or there is no integer between them.
 #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
 fn between(low: u64, high: u64) -> Option<u64> {
     let is_close = high as f64 <= low as f64 * PRECISION || high - low < 2;
@@ -121,8 +121,7 @@ fn between(low: u64, high: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Returns the search for the highest rate of a server that passes up to `capacity` requests
-    /// per second.
+    /// Searches against a simulated server that passes up to `capacity` requests per second.
     fn search_of(capacity: u64, most: u64) -> Search {
         let run = |rate: u64| {
             let passed = rate <= capacity;

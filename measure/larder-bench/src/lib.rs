@@ -1,8 +1,8 @@
 //! A load generator for cache servers.
 //!
 //! [`Arguments`] are parsed from a command line and validated as [`Settings`]. [`run()`] performs
-//! one run with the settings and returns its results as [`Measured`]. [`bench()`] performs all runs
-//! of a command line and writes their results.
+//! one run and returns its results as [`Measured`]. [`bench()`] performs all runs of a command line
+//! and writes their results.
 #![forbid(unsafe_code)]
 
 mod arguments;

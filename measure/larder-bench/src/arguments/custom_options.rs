@@ -1,5 +1,5 @@
-//! The options `--command`, `--command-ratio` and `--command-key-pattern`. The latter two apply to
-//! the last `--command` before them.
+//! The options `--command`, `--command-ratio` and `--command-key-pattern`. `--command-ratio` and
+//! `--command-key-pattern` apply to the last `--command` before them.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -9,17 +9,18 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 pub struct CommandOptions {
     /// The command with its arguments.
     pub line: String,
-    /// Number of times that a client sends the command in a row.
+    /// Number of consecutive times that a client sends the command before it moves on to the next
+    /// command.
     pub ratio: u32,
     /// Key selection: a letter, as in `--key-pattern`.
     pub pattern: String,
 }
 
-/// The commands of a command line, in their order.
+/// The custom commands, in the order of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandList(pub Vec<CommandOptions>);
 
-/// The heading of these options in the help.
+/// Heading of these options in the help text.
 const HEADING: &str = "Custom commands";
 
 impl Args for CommandList {
@@ -84,7 +85,8 @@ impl FromArgMatches for CommandList {
     }
 }
 
-/// Returns the last command before a position in the command line, or an error without one.
+/// Returns the last command before index `place` of the command line, or an error if no command
+/// precedes it.
 fn before(
     list: &mut [(usize, CommandOptions)],
     place: usize,
@@ -97,7 +99,7 @@ fn before(
     })
 }
 
-/// Returns the values of an option with their positions in the command line.
+/// Returns the values of an option, each with its index in the command line.
 fn with_places<T: Clone + Send + Sync + 'static>(
     matches: &ArgMatches,
     name: &str,

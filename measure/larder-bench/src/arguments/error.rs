@@ -7,7 +7,7 @@ pub enum ArgumentError {
     /// `--ipv6` selects.
     #[error("the server name `{0}` does not resolve; give --server an IP address or another name")]
     NoAddress(String),
-    /// A value that is out of range or malformed, or that other options exclude.
+    /// The value is malformed or out of range, or conflicts with another option.
     #[error("--{option} {value}: expected {expected}")]
     Value {
         /// The option's long name, without dashes.

@@ -1,4 +1,4 @@
-//! The keys and the values that options describe.
+//! Converts options to the keys and value sizes of the settings.
 
 use super::Arguments;
 use super::error::{ArgumentError, wrong};

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Maximum number of key spaces. It limits the memory, because each key space needs a pool of
-/// values, and histograms in each thread.
+/// Maximum number of key spaces. This limits memory: each key space has a pool of values, and
+/// histograms in each thread.
 const KEY_SPACES_MAX: usize = 100;
 
 /// Names that no key space may have, because they are names of rows in the results.
@@ -45,13 +45,13 @@ struct Fields {
     expiry_range: Option<String>,
 }
 
-/// Reads the key spaces from a file. A key space that lacks a ratio, key pattern, Zipf exponent or
-/// value size takes it from `defaults`. The default key prefix is the name with a hyphen, the
-/// default smallest key number is 0, and values do not expire by default.
+/// Reads the key spaces from a file. A missing ratio, key pattern, Zipf exponent or value size
+/// defaults to that of `defaults`. The default key prefix is the name of the key space followed by
+/// a hyphen. By default, key numbers start at 0 and values do not expire.
 ///
 /// # Errors
 /// The file cannot be read or is invalid, the shares add up to 0 or to 2^32 or more, or two key
-/// spaces can have the same keys or the same rows.
+/// spaces can have the same keys or the same row in the results.
 pub(crate) fn read(file: &Path, defaults: &Arguments) -> Result<Vec<KeySpace>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     let File { key_spaces } = toml::from_str(&text).map_err(|error| error.to_string())?;
@@ -131,7 +131,8 @@ fn key_space(fields: Fields, defaults: &Arguments) -> Result<KeySpace, String> {
     })
 }
 
-/// Checks that the names of rows are distinct and valid in file names.
+/// Checks that the names of result rows are distinct, and that they contain only characters that
+/// are valid in file names.
 fn check_rows(spaces: &[KeySpace]) -> Result<(), String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let mut rows: BTreeSet<String> = RESERVED.map(str::to_owned).into();
@@ -151,7 +152,8 @@ fn check_rows(spaces: &[KeySpace]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that no key can belong to two key spaces.
+/// Checks that no key can belong to two key spaces: a prefix must not equal another prefix followed
+/// by zero or more digits.
 fn check_prefixes(spaces: &[KeySpace]) -> Result<(), String> {
     for one in spaces {
         for other in spaces.iter().filter(|other| other.name != one.name) {

@@ -1,4 +1,4 @@
-//! The servers of the command line, with the login and the TLS settings.
+//! Converts options to servers, the login and the TLS settings.
 
 use super::Arguments;
 use super::error::{ArgumentError, wrong};
@@ -38,8 +38,8 @@ impl Arguments {
             .map_err(|_| ArgumentError::NoAddress(host.to_owned()))?
             .filter(|address| !self.ipv4 || address.is_ipv4())
             .filter(|address| !self.ipv6 || address.is_ipv6());
-        // Prefers IPv4 addresses, because `localhost` can resolve to ::1 first, where a server that
-        // listens only on IPv4 does not answer.
+        // Prefers IPv4 addresses. `localhost` can resolve to ::1 first, and a server that listens
+        // only on IPv4 does not answer there.
         let first = found.next().ok_or_else(|| ArgumentError::NoAddress(host.to_owned()))?;
         Ok(found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first))
     }
@@ -102,7 +102,8 @@ impl Arguments {
     }
 }
 
-/// Splits `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT` or `IPV6`. None if `text` has another form.
+/// Splits `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT` or `IPV6`. Returns `None` for any other
+/// form.
 fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     let port = |text: &str| text.parse().ok().map(Some);
     let (host, port) = match text.strip_prefix('[') {

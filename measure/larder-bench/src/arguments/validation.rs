@@ -36,8 +36,8 @@ impl Arguments {
         let arrivals = self.arrivals(rate)?;
         let parts = self.reconnect_interval.filter(|n| !n.is_multiple_of(self.pipeline as u64));
         if let (Some(interval), true) = (parts, rate.is_some() || self.find_rate.is_some()) {
-            // An open loop schedules full pipelines, and a connection cannot reconnect within a
-            // pipeline.
+            // An open loop schedules full pipelines, and a connection cannot reconnect in the
+            // middle of one.
             let expected = "a multiple of --pipeline in an open loop";
             return Err(wrong("reconnect-interval", interval, expected));
         }
@@ -57,7 +57,8 @@ impl Arguments {
             threads: self.threads,
             clients: self.clients,
             pipeline: self.pipeline,
-            // An open loop schedules recorded requests one by one, so its pipeline is sliding.
+            // An open loop over a trace schedules requests individually, so its pipeline is
+            // sliding.
             sliding: self.sliding || arrivals == Arrivals::Bursts || self.speed.is_some(),
             ratio: self.ratio,
             multi_get: self.multi_get,

@@ -1,4 +1,4 @@
-//! The values of options: their types and their parsers.
+//! Types and parsers of option values.
 
 use crate::settings::{DataSize, Ratio};
 use larder_target::Protocol;
@@ -15,8 +15,8 @@ pub struct Timeout(pub Option<Duration>);
 pub enum Requests {
     /// A number.
     Count(u64),
-    /// As many requests as there are keys. If each connection sets its own part of the keys, as
-    /// many requests as there are keys in the largest part.
+    /// `allkeys`: each connection sends one request per key. If each connection sets its own part
+    /// of the keys, it sends one request per key of the largest part.
     AllKeys,
 }
 

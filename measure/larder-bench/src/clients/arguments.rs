@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-/// Maximum number of connections of a pool.
+/// Maximum number of connections in a pool.
 pub const POOL: usize = 64;
 
 /// Measure Larder's client library: thread times, rate, CPU time, latency, and recovery from an
@@ -58,15 +58,15 @@ pub enum Mode {
 /// The connections of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// Calls share connections, whose number the client chooses. A client without shared
-    /// connections uses a pool of [`POOL`].
+    /// Calls share connections. The client chooses their number. A client that cannot share
+    /// connections uses a pool of up to [`POOL`] connections.
     Shared,
     /// Each call uses one connection exclusively, from a pool with this maximum.
     Pool(usize),
 }
 
 impl Connections {
-    /// Returns the size of the pool of a client without shared connections.
+    /// Returns the maximum pool size for a client that cannot share connections.
     #[must_use]
     pub fn max(self) -> usize {
         match self {
@@ -77,8 +77,8 @@ impl Connections {
 }
 
 impl Mode {
-    /// Returns the connections of the client that all threads share, or `None` if the mode has no
-    /// such client.
+    /// Returns the kind of connections of the client that all threads share, or `None` if threads
+    /// share no client in this mode.
     #[must_use]
     pub fn of_all(self) -> Option<Connections> {
         match self {

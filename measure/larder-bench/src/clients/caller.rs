@@ -1,11 +1,11 @@
-//! A thread of a measurement, with its item and its connection.
+//! A measured thread, with its item and its client.
 
 use super::arguments::{Arguments, Connections, Mode};
 use super::item::ThreadItem;
 use super::library::Library;
 use super::results::Failure;
 
-/// A thread of a measurement.
+/// A measured thread: it sets and gets its own item.
 pub(crate) struct Caller<'d, L: Library> {
     arguments: &'d Arguments,
     access: Access<'d, L::Client>,
@@ -15,13 +15,13 @@ pub(crate) struct Caller<'d, L: Library> {
 enum Access<'d, C> {
     Shared(&'d C),
     Own(C),
-    /// Each operation opens a connection.
+    /// Each operation creates a client and opens a connection.
     New,
 }
 
 impl<'d, L: Library> Caller<'d, L> {
-    /// Uses the shared client if there is one. Otherwise creates a client for the thread or, in the
-    /// mode `none`, for each operation.
+    /// Uses the shared client if there is one. Otherwise, the mode `none` creates a client for each
+    /// operation, and other modes create one for the thread.
     pub(crate) fn new(
         arguments: &'d Arguments,
         shared: Option<&'d L::Client>,
@@ -44,12 +44,12 @@ impl<'d, L: Library> Caller<'d, L> {
         .map_err(Failure::client)
     }
 
-    /// Stores the value of this number.
+    /// Stores value `number` of the item.
     pub(crate) fn set(&self, number: usize) -> Result<(), Failure> {
         self.with(|client| L::set(client, &self.item.key, self.item.value(number)))
     }
 
-    /// Gets the key, and checks that it has the value of this number.
+    /// Gets the key, and checks that the result is value `number` of the item.
     pub(crate) fn get(&self, number: usize) -> Result<(), Failure> {
         let found = self.with(|client| L::get(client, &self.item.key))?;
         self.item.judge(number, found.as_ref().map(AsRef::as_ref))

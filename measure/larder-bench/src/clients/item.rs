@@ -8,8 +8,8 @@ use super::results::Failure;
 pub struct ThreadItem {
     /// The key.
     pub key: String,
-    /// Sets alternate between these values, so that a get that returns the previous value is
-    /// detected.
+    /// Sets alternate between these values. If a get returns the previous value, the check detects
+    /// it.
     values: [Vec<u8>; 2],
 }
 
@@ -26,16 +26,16 @@ impl ThreadItem {
         Self { values: [value("a"), value("b")], key }
     }
 
-    /// Returns the value of the set with this number.
+    /// Returns the value that set `number` stores.
     #[must_use]
     pub fn value(&self, number: usize) -> &[u8] {
         &self.values[number % 2]
     }
 
-    /// Compares the result of a get with the value of the set with this number.
+    /// Compares the result of a get with the value that set `number` stored.
     ///
     /// # Errors
-    /// The values differ.
+    /// The values differ, or the get found no value.
     pub fn judge(&self, number: usize, found: Option<&[u8]>) -> Result<(), Failure> {
         let expected = self.value(number);
         if found == Some(expected) {

@@ -23,15 +23,15 @@ use std::time::Duration;
 
 pub use threads::Threads;
 
-/// Numbers of keys in [`Measure::Many`].
+/// Numbers of keys per get that [`Measure::Many`] measures.
 pub const MANY: [usize; 2] = [6, 100];
 
 /// Errors of `larder bench clients`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A failure that ends the measurement. It happened in the first get, in the creation of a
-    /// client before a measurement, or in an operation of [`Measure::Many`].
+    /// The first get, the creation of a client before a measurement, or an operation of
+    /// [`Measure::Many`] failed. This ends the measurement.
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.
@@ -47,8 +47,8 @@ pub enum Error {
         /// The start of the returned value, or `missing`.
         found: String,
     },
-    /// A test of recovery of this duration saw no recovery. Either no operation failed or was slow,
-    /// or no operation succeeded afterwards.
+    /// A recovery test of this duration observed no recovery. Either no operation failed or was
+    /// slow, or none succeeded afterwards.
     #[error("within {0:?}, no operation succeeded after one that had failed")]
     NoRecovery(Duration),
     /// The results could not be written.
@@ -71,7 +71,7 @@ impl From<Failure> for Error {
 ///
 /// # Errors
 /// The server cannot be reached, a value was wrong, an operation of [`Measure::Many`] failed, a
-/// test of recovery saw no recovery, or the results cannot be written.
+/// recovery test observed no recovery, or the results cannot be written.
 pub fn measure<H: Harness>(
     harness: &H,
     arguments: &Arguments,

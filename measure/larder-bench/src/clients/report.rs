@@ -13,7 +13,7 @@ pub(crate) struct Report<'r> {
     table: &'static str,
 }
 
-/// The headings of tables. The columns of rows have the same widths.
+/// The header lines of the tables. Rows use the same column widths.
 const TIMES: &str = "threads   mean µs    ± σ µs    p99 µs    max µs  errors";
 const LOAD: &str = "threads  operations/s    CPU µs   mean µs    p50 µs    p99 µs  errors";
 const MANY: &str = "keys of a get    CPU µs";
@@ -36,7 +36,7 @@ impl<'r> Report<'r> {
         }
     }
 
-    /// Prints the head of a table before its first row.
+    /// Prints the header line of a table, unless the previous row belongs to the same table.
     fn head(&mut self, table: &'static str) -> io::Result<()> {
         if self.table == table {
             return Ok(());
@@ -114,7 +114,7 @@ impl<'r> Report<'r> {
         writeln!(self.out, "{keys:>13} {cpu_micros:>9.2}")
     }
 
-    /// Reports that operations succeed and the server may be stopped.
+    /// Reports that operations succeed, so the user may now stop the server.
     pub(crate) fn ready(&mut self) -> io::Result<()> {
         if self.arguments.csv {
             return self.csv(1, "ready", 1.0);
@@ -131,7 +131,7 @@ impl<'r> Report<'r> {
     }
 }
 
-/// Returns the mean and the standard deviation, which is that of a population, not of a sample.
+/// Returns the mean and the population standard deviation.
 fn mean_and_deviation(times: &[f64]) -> (f64, f64) {
     let count = times.len().max(1) as f64;
     let mean = times.iter().sum::<f64>() / count;

@@ -21,7 +21,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns an error of the client.
+    /// Converts an error of the client library.
     pub fn client(error: impl Display) -> Self {
         Self::Client(error.to_string())
     }
@@ -106,8 +106,7 @@ impl Load {
         Ok(Self { per_second: operations / took.as_secs_f64(), cpu_micros, latencies, errors })
     }
 
-    /// Returns the latency of a quantile in µs: 0.5 is the median. Returns 0 if no operation
-    /// succeeded.
+    /// Returns the latency at `quantile` (0.5 is the median) in µs, or 0 if no operation succeeded.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

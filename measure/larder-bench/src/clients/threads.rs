@@ -83,7 +83,7 @@ impl<L: Library> Harness for Threads<'_, L> {
         let run = |caller: &Caller<'_, L>| {
             let (mut latencies, mut errors) = (Vec::new(), Errors::default());
             errors.count(caller.set(0))?;
-            // Between the two waits, the main thread reads the CPU time of this process.
+            // Between these two waits, the main thread reads the CPU time of this process.
             barrier.wait();
             barrier.wait();
             let mut before = Instant::now();
@@ -156,7 +156,7 @@ impl<L: Library> Harness for Threads<'_, L> {
     }
 }
 
-/// Runs a function in a thread for each caller.
+/// Runs `run` once per caller, each in its own thread.
 fn in_threads<L: Library, T: Send>(
     callers: &[Caller<'_, L>],
     run: impl Fn(&Caller<'_, L>) -> T + Sync,

@@ -1,9 +1,9 @@
-//! A client: draws requests, and sends each to the server of its key.
+//! A client: generates requests, and sends each to the server that owns its key.
 //!
 //! A client has one connection to each server, like a client library. The pipeline depth applies to
-//! the client, which sends this number of requests over all of its connections. Unless the pipeline
-//! is sliding, the client sends the next requests when all of these are answered. So a slow server
-//! delays the requests to the other servers.
+//! the client: it limits the outstanding requests of all its connections together. Unless the
+//! pipeline is sliding, the client sends the next batch when the whole previous batch is answered.
+//! So a slow server delays the requests to the other servers.
 
 use crate::load::connection::Connection;
 use crate::load::connection::answers::PendingRequest;
@@ -22,7 +22,8 @@ use std::io;
 #[derive(Debug)]
 pub(crate) struct Client {
     generator: Generator,
-    /// The connections by server; `None` for a lost connection that will not be reconnected.
+    /// The connections, indexed by server. `None` if the connection is lost and will not be
+    /// reconnected.
     connections: Vec<Option<Connection>>,
     routing: Routing,
 }
@@ -32,13 +33,13 @@ pub(crate) struct Client {
 struct Routing {
     /// The key of a command.
     key: Vec<u8>,
-    /// The keys of a get by server.
+    /// The keys of a get, split by server.
     parts: Vec<Vec<u64>>,
 }
 
 impl Client {
-    /// Opens the connections of client `index` of the run, or prepares them if a later step opens
-    /// them.
+    /// Opens the connections of client `index` of the run. If a later step opens them, only
+    /// prepares them.
     ///
     /// # Errors
     /// A connection cannot be opened, or the distribution of keys or the shares of the key spaces
@@ -53,12 +54,14 @@ impl Client {
         })
     }
 
-    /// Returns the connections, without those that were removed as lost.
+    /// Returns an iterator over the connections. Lost connections that were removed are not
+    /// included.
     pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.iter().flatten()
     }
 
-    /// Returns the connections, without those that were removed as lost.
+    /// Returns an iterator over the connections. Lost connections that were removed are not
+    /// included.
     pub(crate) fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.connections.iter_mut().flatten()
     }
