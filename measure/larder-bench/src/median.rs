@@ -3,7 +3,8 @@
 use crate::outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the median: for an even count, the mean of the two middle numbers. 0 without numbers.
+/// Returns the median. For an even count, this is the mean of the two middle numbers; without
+/// numbers, 0.
 #[must_use]
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();
@@ -16,9 +17,9 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 impl Outcome {
-    /// Takes the median of each figure separately, and sums faults, connections and lost
-    /// connections. The reason of an early end and the interruption are each from the first run
-    /// that has one.
+    /// Computes the median of each figure separately, and sums faults, connections and lost
+    /// connections. The reason for an early end and the interruption are those of the first run
+    /// with one.
     #[must_use]
     pub fn median_of(runs: &[Self]) -> Self {
         let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.commands.keys()).collect();
@@ -40,8 +41,7 @@ impl Outcome {
             lost_connections: runs.iter().map(|run| run.lost_connections).sum(),
             commands: names.into_iter().map(command).collect(),
             server: (!servers.is_empty()).then(|| median_server(&servers)),
-            // The times of different interruptions have no common median, so this takes the first
-            // interruption.
+            // The times of different interruptions have no meaningful median.
             interruption: runs.iter().find_map(|run| run.interruption),
             flash: median_flash(runs.iter().filter_map(|run| run.flash).collect()),
             servers: median_servers(runs),
@@ -51,7 +51,7 @@ impl Outcome {
     }
 }
 
-/// Takes the median of each of a server's figures, except lost connections, which it sums. All runs
+/// Computes the median of each figure of a server, and sums its lost connections. All runs must
 /// have the same servers in the same order.
 fn median_servers(runs: &[Outcome]) -> Vec<ServerOutcome> {
     let servers = runs.first().map_or(0, |run| run.servers.len());

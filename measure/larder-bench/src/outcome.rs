@@ -1,4 +1,4 @@
-//! The results of a run, in the form of result files.
+//! The results of a run, as result files contain them.
 
 use larder_target::FlashStats;
 use serde::{Deserialize, Serialize};
@@ -9,32 +9,31 @@ use std::collections::BTreeMap;
 #[serde(default)]
 pub struct Outcome {
     /// Seconds from the start of the run to the last reply. If a time limit, a signal or an early
-    /// end stopped the run, the value is at least the time until that event.
+    /// end stopped the run later, the seconds until then.
     pub seconds: f64,
-    /// Whether latency counts from a request's scheduled time (open loop) instead of from sending
+    /// Whether latency counts from the time at which a request was scheduled (open loop) or sent
     /// (closed loop).
     pub open_loop: bool,
     /// Open loop: the scheduled load, and the delays of the load generator. `None` in a closed
     /// loop.
     pub offered: Option<Offered>,
-    /// The reason of an early end: a signal, a server that sends no replies, the loss of all
+    /// The reason for an early end: a signal, a server that sends no replies, the loss of all
     /// connections, or a line of a trace that cannot be read or sent. `None` for a complete run.
     pub ended_early: Option<String>,
     /// Number of connections.
     pub connections: u64,
     /// Number of lost connections; 0 with `--reconnect-on-error`.
     pub lost_connections: u64,
-    /// With `--reconnect-on-error`: the outage, and the replies after it. `None` if no connection
-    /// was lost.
+    /// With `--reconnect-on-error`: the outage, and the replies after it. `None` if no open
+    /// connection was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interruption: Option<Interruption>,
-    /// Results by row: by command (such as `set`), by key space (`NAME`, `NAME-set`, `NAME-get`),
-    /// and `total` for all requests.
+    /// The result rows by name: one per command (such as `set`), three per key space (`NAME`,
+    /// `NAME-set`, `NAME-get`), and `total` for all requests.
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if there is only one and it runs on this machine.
     pub server: Option<ServerCost>,
-    /// The activity of the server's flash tier, if there is only one server and it has a flash
-    /// tier.
+    /// The activity of the server's flash tier, if there is only one server and it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
     /// The replies of each server, if there are several.
@@ -61,8 +60,8 @@ impl Outcome {
         self.faults.values().sum()
     }
 
-    /// Removes and returns the faults of `--fill`, so that the caller can count them once for
-    /// several runs over the same items.
+    /// Removes and returns the faults of `--fill`. Several runs can share one fill, so its faults
+    /// must count once.
     #[must_use]
     pub fn take_fill_faults(&mut self) -> BTreeMap<String, u64> {
         let (of_fill, others) = std::mem::take(&mut self.faults)
@@ -80,9 +79,9 @@ pub(crate) const FILL: &str = "fill: ";
 /// the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruption {
-    /// Number of losses of connections: a connection counts each time that it is lost.
+    /// Number of times that a connection was lost. One connection can count several times.
     pub lost_connections: u64,
-    /// Number of requests that were outstanding on the lost connections, and were never answered.
+    /// Number of requests that were outstanding when their connection was lost.
     pub lost_requests: u64,
     /// The time of the first loss of a connection.
     pub begun_secs: f64,
@@ -100,12 +99,12 @@ pub struct Interruption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Offered {
     /// Scheduled requests per second: the rate of the settings. For a trace, and for bursts with
-    /// `--clients-start`, the mean rate of the requests that were due.
+    /// `--clients-start`: the mean rate at which requests were due.
     pub per_second: f64,
     /// Number of requests that were due.
     pub due: u64,
-    /// Delays of the load generator: the time from the moment at which a request was due and a
-    /// connection was free until it was sent. A pipeline or a burst counts once.
+    /// Delays of the load generator. A delay starts when a request is due and a connection is free,
+    /// and ends when the request is sent. A pipeline or a burst counts once.
     pub lateness: Latency,
 }
 
@@ -119,8 +118,8 @@ pub struct Command {
     pub per_second: f64,
     /// Number of keys that were found.
     pub hits: u64,
-    /// Number of keys that were not found. Also counts requests whose value the server did not
-    /// store: generated sets, and recorded requests other than `set` and `cas`.
+    /// Number of keys that were not found, and of values that the server did not store. The latter
+    /// counts generated sets, and recorded requests other than `set` and `cas`.
     pub misses: u64,
     /// Number of requests that were answered with an error.
     pub errors: u64,
@@ -169,8 +168,8 @@ pub struct Latency {
 pub struct ServerOutcome {
     /// The server's address.
     pub address: String,
-    /// Number of requests that were answered without an error. A get of several keys counts as one
-    /// request at each server that owns some of them.
+    /// Number of requests that were answered without an error. A get of several keys counts once at
+    /// each server that owns at least one of them.
     pub requests: u64,
     /// Number of requests that were answered with an error.
     pub errors: u64,
@@ -187,8 +186,8 @@ pub struct ServerOutcome {
     pub flash: Option<FlashUse>,
 }
 
-/// The activity of a server's flash tier during a run. Unless a field says otherwise, a number is
-/// the increase of the server's statistic during the run.
+/// The activity of a server's flash tier during a run. Unless a field says otherwise, it is the
+/// increase of the server's statistic during the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FlashUse {
@@ -198,8 +197,8 @@ pub struct FlashUse {
     pub hits_from_flash: u64,
     /// The share of hits that were read from flash; `None` without hits.
     pub share_from_flash: Option<f64>,
-    /// Number of reads from flash without a result: the request was cancelled, or the record was
-    /// overwritten or corrupt.
+    /// Number of reads from flash without a result, because the request was cancelled or the record
+    /// was overwritten or corrupt.
     pub failed_reads: u64,
     /// Number of sets.
     pub sets: u64,
@@ -216,7 +215,7 @@ pub struct FlashUse {
 impl FlashUse {
     #[expect(clippy::cast_precision_loss, reason = "a share needs no last digit")]
     pub(crate) fn between(before: &FlashStats, after: &FlashStats) -> Self {
-        // A restarted server counts from 0 again, so the difference could be negative.
+        // A server that restarts counts from 0 again, so the difference could be negative.
         let since = |count: fn(&FlashStats) -> u64| count(after).saturating_sub(count(before));
         let (hits, failed_reads) = (since(|s| s.hits), since(|s| s.failed_reads));
         let hits_from_flash = since(|s| s.reads).saturating_sub(failed_reads);
@@ -234,8 +233,8 @@ impl FlashUse {
     }
 }
 
-/// CPU time and memory of the server, from the kernel's accounting of its process and its
-/// descendants. Figures per request refer to requests that were answered without an error.
+/// CPU time and memory of the server, from the kernel's accounting of its process and all
+/// descendant processes. Figures per request refer to requests that were answered without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerCost {
     /// Process ID of the server.

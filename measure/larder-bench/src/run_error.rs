@@ -8,9 +8,9 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A connection could not be opened, for a reason without a separate variant. For example, the
-    /// server refused the connection, or it closed the connection or sent malformed bytes before it
-    /// answered the login.
+    /// A connection could not be opened, and no other variant describes the cause. For example, the
+    /// server refused the connection, closed it before it answered the login, or sent malformed
+    /// bytes.
     #[error("cannot connect to {address}: {error}; check that the server runs there")]
     Connect {
         /// The server's address.
@@ -18,7 +18,7 @@ pub enum RunError {
         /// The error.
         error: std::io::Error,
     },
-    /// The server refused the login, or gave an unexpected reply to it. Contains the message.
+    /// The server refused the login or sent an unexpected reply to it. Contains the error message.
     #[error("{0}; see --authenticate")]
     Login(String),
     /// The server did not answer a login in time.

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The servers, at least one. Each client has a connection to each of them.
+    /// One or several servers. Each client has a connection to each of them.
     pub servers: Vec<NamedServer>,
     /// Distribution of keys over several servers.
     pub distribution: Distribution,
@@ -24,7 +24,7 @@ pub struct Settings {
     pub login: Option<Login>,
     /// TLS; `None` for plaintext connections.
     pub tls: Option<Tls>,
-    /// Whether to record statistics by connection and second.
+    /// Whether to record statistics of each connection and second.
     pub client_stats: bool,
     /// Number of requests after which each connection reconnects; `None` for no such reconnects.
     pub reconnect_interval: Option<u64>,
@@ -39,9 +39,9 @@ pub struct Settings {
     pub clients: usize,
     /// Maximum number of requests that a client has outstanding.
     pub pipeline: usize,
-    /// Whether a client sends one request for each reply, instead of a full pipeline when all
-    /// requests are answered. `larder bench` sets this for `--sliding`, for bursts and for a trace
-    /// with a speed.
+    /// Whether a client sends one request for each reply. Otherwise, it sends a full pipeline when
+    /// all requests are answered. `larder bench` sets this for `--sliding`, for bursts and for a
+    /// trace with a speed.
     pub sliding: bool,
     /// The ratio in which sets and gets alternate.
     pub ratio: Ratio,
@@ -49,9 +49,9 @@ pub struct Settings {
     pub multi_get: usize,
     /// Custom commands, which replace sets and gets.
     pub commands: Vec<CustomCommand>,
-    /// Key spaces. Each request chooses a key space at random, by shares. Each key space has its
-    /// own ratio, keys, value sizes and expiry, which replace those of the settings. Empty for a
-    /// run without key spaces.
+    /// Key spaces. Each request chooses a key space at random, weighted by their shares. The ratio,
+    /// keys, value sizes and expiry of a key space replace those of the settings. Empty for a run
+    /// without key spaces.
     #[serde(default)]
     pub key_spaces: Vec<KeySpace>,
     /// Replay of a trace; `None` for generated requests.
@@ -63,12 +63,13 @@ pub struct Settings {
     pub data_size: DataSize,
     /// Whether values are random bytes, which do not compress.
     pub random_data: bool,
-    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; `None` for no expiry.
+    /// Minimum and maximum TTL of sets in seconds. TTLs are uniformly distributed between them.
+    /// `None` for no expiry.
     pub expiry: Option<(u32, u32)>,
     /// The end of the run.
     pub stop: Stop,
     /// Open loop: requests per second of all clients together. `None` for a trace, and for a closed
-    /// loop, in which a client sends when its requests are answered.
+    /// loop: in a closed loop, replies determine when a client sends.
     pub rate: Option<u64>,
     /// Distribution of the requests of an open loop over time.
     pub arrivals: Arrivals,
@@ -77,9 +78,9 @@ pub struct Settings {
     /// Whether to derive values from their keys, and to compare returned values with the derived
     /// ones.
     pub verify: bool,
-    /// Time without any reply after which the run ends, and maximum time to wait for outstanding
-    /// replies at the end of a timed run. Also the time limit of each login and, for connections
-    /// that are opened during the run, of each TLS handshake.
+    /// The run ends after this time without any reply. A timed run also waits up to this time for
+    /// outstanding replies at its end. It also limits each login and, for connections that are
+    /// opened during the run, each TLS handshake.
     pub timeout: Duration,
     /// Maximum time to establish a connection. `None` for the system's limit before the run and for
     /// `timeout` during the run.
@@ -115,9 +116,9 @@ impl Settings {
         self.servers.len() > 1
     }
 
-    /// Returns the names of the rows of results, without rows of sums. These are `set`, `get` and
-    /// the custom commands, or the sets and the gets of each key space, or the operations of a
-    /// trace.
+    /// Returns the names of the result rows except rows of sums. Without key spaces or a trace,
+    /// these are `set`, `get` and the custom commands. With key spaces, they are the sets and the
+    /// gets of each key space; with a trace, its operations.
     #[must_use]
     pub fn command_names(&self) -> Vec<String> {
         if !self.key_spaces.is_empty() {
@@ -142,7 +143,7 @@ impl Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedServer {
     /// Host name or IP address as on the command line, or the path of a unix socket. `ketama` and
-    /// `ketama-weighted` compute the points of the ring from it and from the port.
+    /// `ketama-weighted` derive the points of the ring from this name and from the port.
     pub host: String,
     /// The resolved address.
     pub address: ServerAddress,
@@ -192,8 +193,7 @@ pub struct TraceReplay {
     /// The trace's file.
     pub file: PathBuf,
     /// Open loop: speed as a multiple of the recorded one. TTLs are divided by it, but are at least
-    /// a second. `None` for a closed loop, in which connections send when their requests are
-    /// answered.
+    /// a second. `None` for a closed loop: connections then send when their requests are answered.
     pub speed: Option<f64>,
     /// The request after a get that misses; `None` is the default of the trace's form.
     pub on_miss: Option<OnMiss>,
@@ -224,7 +224,8 @@ pub struct KeySpace {
     pub keys: Keys,
     /// The sizes of values.
     pub data_size: DataSize,
-    /// Minimum and maximum TTL of sets in seconds, uniformly distributed; `None` for no expiry.
+    /// Minimum and maximum TTL of sets in seconds. TTLs are uniformly distributed between them.
+    /// `None` for no expiry.
     pub expiry: Option<(u32, u32)>,
 }
 
@@ -313,13 +314,13 @@ impl CustomCommand {
 pub struct Ratio {
     /// Number of sets in a row.
     pub sets: u32,
-    /// Number of gets that follow.
+    /// Number of gets in a row, after these sets.
     pub gets: u32,
 }
 
 impl Ratio {
-    /// Returns whether the request at a position of the cycle is a set. Advances to the next
-    /// position.
+    /// Returns whether the request at position `turn` of the cycle is a set, and advances `turn` to
+    /// the next position.
     #[inline]
     pub(crate) fn take_turn(self, turn: &mut u32) -> bool {
         let is_set = *turn < self.sets;
@@ -328,7 +329,7 @@ impl Ratio {
     }
 }
 
-/// The keys of a run. A key is a prefix and a number.
+/// The keys of a run. A key consists of a prefix and a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Keys {
     /// The prefix of all keys.
@@ -337,14 +338,15 @@ pub struct Keys {
     pub minimum: u64,
     /// The largest number.
     pub maximum: u64,
-    /// The order of keys in `set` requests.
+    /// Selection of keys in sets.
     pub set: Pattern,
-    /// The order of keys in `get` requests.
+    /// Selection of keys in gets.
     pub get: Pattern,
 }
 
 impl Keys {
-    /// Returns the number of keys in the range. A range has fewer than 2^64 keys.
+    /// Returns the number of keys in the range. The validation of options ensures that it is below
+    /// 2^64.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.maximum - self.minimum + 1
@@ -368,7 +370,7 @@ pub enum Pattern {
         /// Standard deviation of the key numbers.
         deviation: f64,
     },
-    /// The n-th key with a probability proportional to n^-exponent.
+    /// Zipf: the probability of the n-th key is proportional to n^-exponent.
     Zipf {
         /// 0 is uniform; values around 1 are typical of caches.
         exponent: f64,
@@ -400,7 +402,7 @@ pub enum DataSize {
         median: f64,
         /// Standard deviation of the logarithm of the sizes.
         sigma: f64,
-        /// Maximum: larger sizes are reduced to it.
+        /// Maximum in bytes. Larger sizes are reduced to it.
         maximum: usize,
     },
 }

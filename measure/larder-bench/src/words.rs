@@ -1,11 +1,11 @@
 //! Splits a custom command into words, with the quotes and escapes of memtier_benchmark and
 //! redis-cli.
 
-/// Returns the words of a line, which white space separates. A word that starts with a single or
-/// double quote ends at the next such quote, and can contain white space. In double quotes, `\n`,
-/// `\r`, `\t`, `\a`, `\b` and `\xHH` are bytes, and any other character after `\` is itself. In
-/// single quotes, only `\'` is an escape. `None` if a quote is not closed, or if a character other
-/// than white space follows the closing quote.
+/// Splits a line into words at white space. A word that starts with a single or double quote ends
+/// at the next quote of the same kind, and can contain white space. In double quotes, `\n`, `\r`,
+/// `\t`, `\a`, `\b` and `\xHH` are escapes for one byte, and `\` before any other character stands
+/// for that character. In single quotes, the only escape is `\'`. Returns `None` if a quote is not
+/// closed, or if a character other than white space follows the closing quote.
 pub(crate) fn split(line: &str) -> Option<Vec<Vec<u8>>> {
     let mut rest = line.as_bytes();
     let mut words = Vec::new();

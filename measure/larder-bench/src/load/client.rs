@@ -66,13 +66,14 @@ impl Client {
         self.connections.iter_mut().flatten()
     }
 
-    /// Returns the connection to a server, or `None` if it was removed as lost.
+    /// Returns the connection to a server, or `None` if the connection is lost and was removed.
     #[inline]
     pub(crate) fn connection(&mut self, server: usize) -> Option<&mut Connection> {
         self.connections.get_mut(server)?.as_mut()
     }
 
-    /// Removes the lost connection to a server; `None` if it was removed before.
+    /// Removes and returns the lost connection to a server. Returns `None` if it was already
+    /// removed.
     pub(crate) fn take_connection(&mut self, server: usize) -> Option<Connection> {
         self.connections.get_mut(server)?.take()
     }
@@ -87,7 +88,8 @@ impl Client {
         self.generator.trace()
     }
 
-    /// Moves the sets that follow misses of a trace from the connections to the queue.
+    /// Moves sets from the connections to the request queue. These sets follow gets of a trace that
+    /// missed.
     pub(crate) fn take_sets(&mut self) {
         let Self { generator, connections, .. } = self;
         if let Some(queue) = generator.trace() {
@@ -102,7 +104,7 @@ impl Client {
         self.generator.left()
     }
 
-    /// Returns whether all connections were removed as lost.
+    /// Returns whether all connections are lost and were removed.
     pub(crate) fn is_lost(&self) -> bool {
         self.connections().next().is_none()
     }
@@ -113,14 +115,14 @@ impl Client {
         self.connections().any(Connection::is_dormant)
     }
 
-    /// Returns whether no reply is outstanding, and no connection is being opened or waits for its
-    /// reconnect.
+    /// Returns whether no reply is outstanding on any connection, and no connection is being opened
+    /// or reconnected.
     pub(crate) fn is_idle(&self) -> bool {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Returns whether a request remains and may be sent now. All connections must be open. Unless
-    /// the pipeline is sliding, all replies must have arrived.
+    /// Returns whether a request remains and may be sent now. A request may be sent if all
+    /// connections are open and, unless the pipeline is sliding, all replies have arrived.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.generator.has_next()
@@ -166,8 +168,8 @@ impl Client {
         self.fill_several(load, at, writer, stats, unsent);
     }
 
-    /// Sends as much of the output buffers as the sockets accept. Returns the servers of lost
-    /// connections, with the errors.
+    /// Sends as much of the output buffers as the sockets accept. Returns each server whose
+    /// connection is lost, with the error.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -186,8 +188,8 @@ impl Client {
         lost
     }
 
-    /// Does the work of [`fill`](Self::fill) for several servers. This function is not inlined, to
-    /// keep the code for one server short.
+    /// Does the work of [`fill`](Self::fill) for several servers. It is a separate function that is
+    /// never inlined, to keep the code for one server short.
     #[inline(never)]
     fn fill_several(
         &mut self,
@@ -205,15 +207,15 @@ impl Client {
         }
     }
 
-    /// Returns whether a request is left, and fits into the pipeline and the output buffers.
+    /// Returns whether a request is left, and the pipeline and the output buffers have room for it.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.generator.has_next()
             && self.unanswered() < load.settings.pipeline
             && self.connections().all(|connection| connection.has_room(load))
     }
 
-    /// Writes one request into the output buffers of its connections. Counts the request in
-    /// `unsent` if a connection is lost. Its latency counts from `at`.
+    /// Writes one request into the output buffers of its connections. If one of these connections
+    /// is lost, counts its part of the request in `unsent`. Latency counts from `at`.
     pub(crate) fn enqueue(
         &mut self,
         load: &Load,
@@ -237,8 +239,8 @@ impl Client {
 }
 
 impl Routing {
-    /// Calls `send` with a request and the number of its server. Splits a get of several keys into
-    /// one get per server.
+    /// Calls `send` with the number of the server that owns the key, and the request. Splits a get
+    /// of several keys into one get per server.
     fn distribute(
         &mut self,
         load: &Load,

@@ -8,14 +8,15 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Control {
     /// Whether the run was interrupted. No further requests become due. In an open loop, workers
-    /// still send the requests that were due before. They wait briefly for outstanding replies.
+    /// still send the requests that are already due. All workers wait briefly for outstanding
+    /// replies.
     interrupted: AtomicBool,
     /// Whether workers must stop at once.
     stopped: AtomicBool,
     /// The last time at which a reply arrived or nothing was outstanding, in milliseconds since the
     /// start.
     progress: AtomicU64,
-    /// Number of connections, without lost ones.
+    /// Number of connections that are not lost.
     connected: AtomicUsize,
 }
 

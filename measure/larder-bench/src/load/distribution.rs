@@ -1,9 +1,9 @@
 //! Distribution of keys over several servers, with the algorithms of libmemcached.
 //!
-//! `modula` and `ketama` use Jenkins's one-at-a-time hash, `ketama-weighted` MD5. Both `ketama`
-//! algorithms use a ring. For each server, it has many points, which are hashes of the server's
-//! name followed by a number. A key belongs to the server of the first point that is not below the
-//! hash of the key.
+//! `modula` and `ketama` use Jenkins's one-at-a-time hash; `ketama-weighted` uses MD5. Both
+//! `ketama` algorithms use a ring with many points per server. A point is a hash of the server's
+//! name followed by a number. The first point at or above the hash of a key determines the key's
+//! server.
 
 use crate::settings::{Distribution, NamedServer};
 use larder_target::ServerAddress;
@@ -12,22 +12,22 @@ use md5::{Digest, Md5};
 /// Maps keys to servers. A server's number is its index in the list.
 #[derive(Debug)]
 pub(crate) enum KeyRouter {
-    /// The hash modulo this number of servers.
+    /// The hash of the key modulo this number of servers.
     Modula(u32),
-    /// Points in ascending order, with the numbers of their servers.
+    /// The points of the ring in ascending order, each with the number of its server.
     Ring { points: Vec<(u32, usize)>, hash: fn(&[u8]) -> u32 },
 }
 
-/// The default port. The names of points contain all other ports, but not this one.
+/// The default port. Names of points omit it, and contain any other port.
 const DEFAULT_PORT: u16 = 11211;
 
-/// Number of points of a server in `ketama`.
+/// Number of points per server in `ketama`.
 const POINTS: u32 = 100;
 
-/// Number of points of a server in `ketama-weighted`, before rounding.
+/// Number of points per server in `ketama-weighted`, before rounding.
 const WEIGHTED_POINTS: f32 = 160.0;
 
-/// Number of points that one MD5 digest gives.
+/// Number of points that are derived from one MD5 digest.
 const POINTS_PER_DIGEST: usize = 4;
 
 impl KeyRouter {
@@ -73,7 +73,7 @@ impl KeyRouter {
     }
 }
 
-/// Returns the name of a server's point.
+/// Returns the name of point `number` of a server. Its hash is the position on the ring.
 fn point(server: &NamedServer, number: u32) -> Vec<u8> {
     let NamedServer { host, address } = server;
     match address {
@@ -84,8 +84,8 @@ fn point(server: &NamedServer, number: u32) -> Vec<u8> {
     }
 }
 
-/// Returns the number of MD5 digests of each server. libmemcached computes it from a server's share
-/// of all weights with single precision, so for some numbers of servers it is 39 instead of 40.
+/// Returns the number of MD5 digests per server. libmemcached computes it in single precision from
+/// a server's share of all weights, so for some numbers of servers it is 39 instead of 40.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -136,13 +136,15 @@ mod tests {
 
     #[test]
     fn known_hashes() {
-        // The expected values are from the description of the hash, and from RFC 1321.
+        // The expected values are from the published description of the one-at-a-time hash, and
+        // from RFC 1321.
         assert_eq!(one_at_a_time(b"a"), 0xca2e_9442);
         assert_eq!(one_at_a_time(b"The quick brown fox jumps over the lazy dog"), 0x519e_91f5);
         assert_eq!(md5_points(b"abc")[0].to_le_bytes(), [0x90, 0x01, 0x50, 0x98]);
     }
 
-    /// The servers of `memtier-0` to `memtier-31` according to libmemcached 1.1.4.
+    /// Compares the servers of `memtier-0` to `memtier-31` with those that libmemcached 1.1.4
+    /// chooses.
     #[test]
     fn keys_belong_to_the_servers_of_libmemcached() {
         let servers = [
@@ -164,8 +166,9 @@ mod tests {
         assert_eq!(modula.server_of("memtier-é".as_bytes()), 3);
     }
 
-    /// Checksums of libmemcached's servers for `memtier-0` to `memtier-1999`, by number of servers.
-    /// For some numbers of servers, `ketama-weighted` has fewer points.
+    /// For each number of servers: checksums of the servers that libmemcached chooses for
+    /// `memtier-0` to `memtier-1999`. For some numbers of servers, `ketama-weighted` has fewer
+    /// points.
     #[test]
     fn any_number_of_servers_is_as_with_libmemcached() {
         for (count, modula, ketama, weighted) in [

@@ -1,4 +1,4 @@
-//! The load: generates requests and reads their replies, in one event loop per thread.
+//! Generates the load: sends requests and reads their replies, in one event loop per thread.
 
 pub(crate) mod client;
 pub(crate) mod connection;
@@ -14,7 +14,7 @@ pub(crate) mod wire;
 pub(crate) mod worker;
 pub(crate) mod workload;
 
-/// Returns a time in nanoseconds.
+/// Returns a duration in nanoseconds, or `u64::MAX` if it is longer than 584 years.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

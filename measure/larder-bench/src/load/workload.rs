@@ -1,4 +1,4 @@
-//! The shared settings and generators of all connections of a run.
+//! The settings and generators that all connections of a run share.
 
 use crate::load::distribution::KeyRouter;
 use crate::load::items::spaces::{Space, cycle};
@@ -11,18 +11,18 @@ use crate::run_error::RunError;
 use crate::settings::{NamedServer, Settings};
 use larder_target::ServerAddress;
 
-/// The shared settings and generators of all connections of a run.
+/// The settings and generators that all connections of a run share.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) settings: Settings,
-    /// The key spaces by number; one in a run without `--key-spaces`.
+    /// The key spaces, indexed by number. A run without `--key-spaces` has one.
     pub(super) spaces: Vec<Space>,
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests; `None` unless the run replays a trace.
     pub(super) recorded_values: Option<RecordedValues>,
-    /// The commands in the order of sending, each with the number of times that clients send it in
-    /// a row. With `--key-spaces`, clients choose key spaces at random, so the cycle shows only the
-    /// proportions of the requests and not their order.
+    /// The cycle of commands that clients repeat. Each entry has the number of consecutive
+    /// requests. With `--key-spaces`, clients choose key spaces at random, so the cycle has the
+    /// right proportions of the requests but not their order.
     pub(crate) cycle: Vec<(Kind, u64)>,
     /// Maps keys to servers.
     pub(crate) router: KeyRouter,
@@ -62,7 +62,7 @@ impl Load {
         })
     }
 
-    /// Returns a writer of requests.
+    /// Returns a new request encoder.
     pub(crate) fn writer(&self) -> Writer {
         Writer::new(&self.settings, &self.spaces)
     }
@@ -76,7 +76,7 @@ impl Load {
         &self.settings.servers[server].address
     }
 
-    /// Returns the key space of a number, which is 0 in runs without key spaces.
+    /// Returns the key space with this number; 0 in a run without key spaces.
     #[inline]
     pub(crate) fn space(&self, number: u16) -> &Space {
         &self.spaces[usize::from(number)]

@@ -24,9 +24,9 @@ pub(crate) fn write_clients(
     Ok(())
 }
 
-/// Writes the statistics of a connection. The mean latency of each second is in seconds, and the
-/// latencies of the run are in milliseconds. The columns of WAIT, a command of replicated Redis,
-/// are always 0.
+/// Writes the statistics of a connection. As in memtier_benchmark, the mean latency of each second
+/// is in seconds, and the latencies of the run are in milliseconds. The columns of WAIT, a Redis
+/// command for replication, are always 0.
 fn write_client(client: &ClientStats, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "Per-Second Benchmark Data")?;
     writeln!(

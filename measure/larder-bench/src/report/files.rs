@@ -41,7 +41,8 @@ pub(crate) struct Json<'r> {
 pub(crate) struct ServerVersions {
     /// The version of the server, if there is only one and it reports a version.
     server_version: Option<String>,
-    /// The version of each of several servers, by address; `None` for a server that reports none.
+    /// If there are several servers: the version of each by address, `None` if a server reports no
+    /// version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     server_versions: BTreeMap<String, Option<String>>,
 }
@@ -58,7 +59,7 @@ impl ServerVersions {
     }
 }
 
-/// A run: its results, the percentiles of `--print-percentiles`, and its seconds.
+/// A run: its results, the percentiles of `--print-percentiles`, and the figures of each second.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonRun<'r> {
     #[serde(flatten)]
@@ -120,7 +121,7 @@ impl<'r> JsonMedian<'r> {
 /// Latencies in microseconds by command and percentile, such as `get` and `p99.9`.
 type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// One second of a run. The last one can be shorter. Latencies are in microseconds.
+/// One second of a run; the last can be shorter. Latencies are in microseconds.
 #[derive(Debug, Serialize)]
 struct JsonSecond {
     /// The number of the second since the start of the run, from 0.
@@ -150,14 +151,14 @@ impl Units {
     };
 }
 
-/// Returns the words of a command line, with `***` instead of the credentials of `--authenticate`.
+/// Returns the words of a command line, with the credentials of `--authenticate` replaced by `***`.
 pub(crate) fn without_credentials(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut follows = false;
     let shown = |word: String| {
         if std::mem::take(&mut follows) {
             return "***".to_owned();
         }
-        // Short options without a value can precede the `a`, as in `-qa`.
+        // Short options without a value can precede the `a` in the same word, as in `-qa`.
         let short =
             word.strip_prefix('-').map(|short| short.trim_start_matches(['4', '6', 'q', 'R']));
         follows = short == Some("a") || word == "--authenticate";
@@ -226,7 +227,8 @@ pub(crate) fn write_histograms(
     write_log(&measured.by_second, begun, &mut BufWriter::new(File::create(path)?))
 }
 
-/// Writes the format of HdrHistogram's plotters, with values in milliseconds.
+/// Writes a percentile distribution in the format that HdrHistogram's plotters read, with values in
+/// milliseconds.
 fn write_distribution(histogram: &Histogram<u64>, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
@@ -254,7 +256,7 @@ fn write_distribution(histogram: &Histogram<u64>, out: &mut impl Write) -> io::R
 }
 
 fn write_log(by_second: &[Second], begun: SystemTime, out: &mut impl Write) -> io::Result<()> {
-    // HdrHistogram's tools read only the compressed form.
+    // HdrHistogram's tools read only the compressed encoding.
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment("[Histogram log format version 1.3]")

@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Returns two lines with a summary of the settings, and a line with the version of each of several
-/// servers.
+/// Returns two lines that summarise the settings. If there are several servers, also returns a line
+/// with the version of each.
 pub(crate) fn heading(
     settings: &Settings,
     versions: &[Option<String>],
@@ -123,8 +123,8 @@ pub(crate) fn search(bound: Bound, search: &Search) -> String {
     text
 }
 
-/// Returns the reason of an early end, the numbers of lost connections and failed requests, and the
-/// interruption. Empty for a run without them.
+/// Returns the reason for an early end, the numbers of lost connections and failed requests, and
+/// the interruption. Empty if the run has none of these.
 pub(crate) fn warnings(outcome: &Outcome) -> String {
     let mut text = String::new();
     if let Some(reason) = &outcome.ended_early {
@@ -171,8 +171,8 @@ pub(crate) fn offered(outcome: &Outcome) -> String {
     )
 }
 
-/// Returns a row for each command: the figures of `outcome`, and the medians of the runs'
-/// percentiles.
+/// Returns a row for each command: the figures of `outcome`, and each percentile as the median over
+/// the runs.
 pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64]) -> String {
     let longest = outcome.commands.keys().map(|name| name.chars().count()).max();
     let width = longest.unwrap_or(0).max(6);
@@ -231,7 +231,7 @@ pub(crate) fn servers(outcome: &Outcome) -> String {
 }
 
 /// Returns the CPU time and memory of the server, the activity of its flash tier, the CPU time of
-/// the load, and the faults.
+/// the load generator, and the faults.
 pub(crate) fn costs(outcome: &Outcome) -> String {
     let mut text = String::new();
     match (&outcome.server, outcome.servers.as_slice()) {
@@ -324,7 +324,7 @@ fn percent(share: f64) -> String {
 }
 
 /// Returns the latency distribution by percentile. Each row counts the requests with a latency
-/// above that of the previous row, up to its own. Omits rows without requests.
+/// above the previous row's, up to its own. Rows without requests are omitted.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {
@@ -338,8 +338,8 @@ pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     text
 }
 
-/// Returns a time in microseconds, milliseconds or seconds: with three significant digits from 1 us
-/// to 1,000 s, with two decimals below, and in seconds without decimals above.
+/// Formats a time in microseconds, milliseconds or seconds. From 1 us to 1,000 s, it has three
+/// significant digits. Shorter times have two decimals, and longer ones are whole seconds.
 pub(crate) fn time(micros: f64) -> String {
     match micros {
         _ if micros < 999.5 => digits(micros) + " us",

@@ -39,8 +39,8 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report. Calls `progress` after each group of as many reports as there are
-    /// workers. Several reports of a group may be from one worker.
+    /// Adds a worker's report. Calls `progress` each time that as many reports have arrived as
+    /// there are workers. One worker may have sent several of them.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {
@@ -66,8 +66,8 @@ impl Collected {
         }
     }
 
-    /// Returns the replies of each of several servers, their CPU time and memory, and the activity
-    /// of their flash tiers.
+    /// Returns the replies of each server, its CPU time and memory, and the activity of its flash
+    /// tier.
     pub(super) fn servers(
         &self,
         settings: &Settings,
@@ -108,8 +108,8 @@ impl Collected {
         let names = settings.command_names();
         let mut rows: BTreeMap<String, CommandStats> = BTreeMap::new();
         for (number, (stats, name)) in self.all.commands.iter().zip(names).enumerate() {
-            // With key spaces, there are further rows with sums: one for each key space, and one
-            // for each command over all key spaces.
+            // With key spaces, further rows contain sums: one row for each key space, and one for
+            // each command over all key spaces.
             let space = settings.key_spaces.get(number / 2).map(|space| space.name.clone());
             let command = ["set", "get"][number % 2].to_owned();
             let sums = space.into_iter().flat_map(|space| [space, command.clone()]);

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 pub struct Measured {
     /// The figures of the run: throughput, latencies, CPU time and faults.
     pub outcome: Outcome,
-    /// Latency histograms in nanoseconds, by the rows of [`Outcome::commands`].
+    /// Latency histograms in nanoseconds, one per row of [`Outcome::commands`].
     pub histograms: BTreeMap<String, Histogram<u64>>,
     /// The start of the run.
     pub begun: Instant,
     /// The seconds of the run, without gaps. The last one can be shorter.
     pub by_second: Vec<Second>,
-    /// Statistics by connection and second, if
+    /// Statistics of each connection and second; empty unless
     /// [`Settings::client_stats`](crate::Settings::client_stats) is set.
     pub clients: Vec<ClientStats>,
 }

@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Loads servers according to `settings`, from threads that inherit the calling thread's CPU
-/// affinity. Reports the CPU time and memory of process `pid` or, without one, of the local process
-/// that listens on a server's address. Calls `progress` about once per second, except during a
-/// fill.
+/// Sends load to servers according to `settings`. The load threads inherit the calling thread's CPU
+/// affinity. Measures the CPU time and memory of process `pid` or, without one, of the local
+/// process that listens on a server's address. Calls `progress` about once per second, except
+/// during a fill.
 ///
 /// A failure of the server during the run is a result, not an error: see [`Outcome::faults`] and
 /// [`Outcome::ended_early`].
@@ -40,7 +40,7 @@ pub fn run(
     run_interruptible(settings, pid, &AtomicBool::new(false), progress)
 }
 
-/// Loads servers like [`run()`], and stops the run soon after `interrupted` becomes true.
+/// Performs a run like [`run()`], and stops it soon after `interrupted` becomes true.
 ///
 /// # Errors
 /// An error of [`run()`], or an interruption before the first request.
@@ -69,8 +69,9 @@ pub fn run_interruptible(
     Ok(measured)
 }
 
-/// Returns the settings of the runs that set every key at least once: one run, or one for each key
-/// space. If the clients cannot share the keys evenly, some keys are set more than once.
+/// Returns the settings of the runs of the fill: one for each key space, or a single one without
+/// key spaces. They set every key at least once. If the keys cannot be divided evenly among the
+/// clients, they set some keys more than once.
 fn fill_settings(settings: &Settings) -> Vec<Settings> {
     if settings.key_spaces.is_empty() {
         return vec![fill_settings_of(settings, settings.keys.clone(), None)];
@@ -181,8 +182,8 @@ fn load(
         seconds,
         open_loop: settings.is_open_loop(),
         offered: match settings.rate {
-            // Clients that connect at a later step have no bursts before that step. So the actual
-            // rate is lower than the rate of the settings.
+            // Clients have no bursts before the step at which they connect. So the offered rate is
+            // lower than the rate of the settings.
             Some(rate) if settings.arrivals != Arrivals::Bursts || settings.steps.is_none() => {
                 Some(collected.offered(rate as f64))
             }
@@ -206,9 +207,9 @@ fn load(
     Ok(measured)
 }
 
-/// Returns whether the servers have answered nothing for the timeout, although requests were
-/// outstanding or connections were being opened. False after a signal and after the end of a timed
-/// run, when the workers wait for outstanding replies with their own timeout.
+/// Returns whether no server has sent a reply for the duration of the timeout, although requests
+/// were outstanding or connections were being opened. Returns false after a signal and after the
+/// end of a timed run, because the workers then apply their own timeout to outstanding replies.
 fn is_stalled(settings: &Settings, control: &Control, elapsed: Duration) -> bool {
     let timed_out = elapsed.saturating_sub(control.last_progress()) > settings.timeout;
     let waits_at_end = matches!(settings.stop, Stop::After(time) if elapsed >= time);

@@ -17,7 +17,7 @@ pub(super) struct ServerMonitor {
 impl ServerMonitor {
     pub(super) fn begin(settings: &Settings, server: &NamedServer, pid: Option<i32>) -> Self {
         let address = server.address.clone();
-        // The query of the statistics supports neither TLS nor logins.
+        // The query for the flash tier's statistics supports neither TLS nor logins.
         let is_plain = settings.tls.is_none() && settings.login.is_none();
         let has_stats = settings.protocol != Protocol::Resp;
         let flash = (is_plain && has_stats).then(|| FlashStats::of(&address)).flatten();

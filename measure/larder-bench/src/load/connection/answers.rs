@@ -1,7 +1,7 @@
 //! Interpretation of replies: counts responses, and detects the last response to a request.
 //!
-//! This module has no socket. A [`Source`] decodes the responses to its requests, and counts each
-//! response for the first outstanding request, a [`PendingRequest`].
+//! This module has no socket. A [`Source`] decodes responses. It attributes each of them to the
+//! oldest outstanding request, a [`PendingRequest`].
 
 use crate::load::items::spaces::Space;
 use crate::load::stats::{Kind, LoadStats};
@@ -26,11 +26,11 @@ pub(crate) struct PendingRequest {
     last_reply: LastReply,
     /// Whether an error was counted for the request.
     failed: bool,
-    /// Whether the request is a get of a trace, after whose miss a set follows.
+    /// Whether the request is a get of a trace that a set follows if the get misses.
     pub(super) is_settable: bool,
 }
 
-/// The meaning of a response for its request.
+/// The effect of a response on its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning<'b> {
     /// The last response to the request.
@@ -45,26 +45,26 @@ pub(super) enum Meaning<'b> {
     Unexpected,
 }
 
-/// Tells which response to a request is the last one.
+/// The condition under which a response is the last one of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastReply {
     /// The first response is the last one.
     First,
     /// An end marker or an error ends the reply.
     MarkOrError,
-    /// Only an end marker ends the reply. An error is the response for one key.
+    /// Only an end marker ends the reply. An error is the response to one of the keys.
     Mark,
     /// The reply is an array, and its last element is the last response.
     Array,
 }
 
-/// An origin of requests: decodes and counts the responses to them.
+/// A kind of requests, with the decoding and counting of their responses.
 pub(super) trait Source {
     /// A response to a request.
     type Response<'b>;
 
-    /// Decodes the response at the start of `bytes`. `asked` is the kind of its request; `None` if
-    /// no request is outstanding.
+    /// Decodes the response at the start of `bytes`. `asked` is the kind of the oldest outstanding
+    /// request; `None` if no request is outstanding.
     fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
 
     /// Counts a response to a request.
@@ -164,9 +164,9 @@ impl PendingRequest {
         Self::new(Kind::Get(space), at, u32::try_from(keys).unwrap_or(u32::MAX), last_reply)
     }
 
-    /// Counts one response to a custom command or to a recorded request. Here, the field `keys` is
-    /// the number of outstanding responses, including this one. After the first of several lines,
-    /// it is 0.
+    /// Counts one response to a custom command or to a recorded request. For these requests, the
+    /// field `keys` is the number of outstanding responses, including this one. Once the first line
+    /// of a reply of several lines has arrived, it is 0.
     fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
         let mut error = None;
         let command = stats.of(self.kind);
@@ -207,13 +207,13 @@ impl PendingRequest {
         self.kind
     }
 
-    /// Returns the time that the request has waited until `now`, in nanoseconds.
+    /// Returns the time for which the request has waited until `now`, in nanoseconds.
     pub(crate) fn waited(&self, now: u64) -> u64 {
         now.saturating_sub(self.at)
     }
 
-    /// Counts the request as never answered. If an error was counted for it before, counts only its
-    /// latency. `now` is the end of the run, in nanoseconds since its start.
+    /// Counts the request as never answered. If an error was already counted for it, records only
+    /// its latency. `now` is the end of the run, in nanoseconds since its start.
     pub(crate) fn never_answered(&self, now: u64, stats: &mut LoadStats) {
         let waited = now.saturating_sub(self.at);
         if self.failed {
@@ -247,7 +247,7 @@ impl PendingRequest {
                 self.keys = self.keys.saturating_sub(1);
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
-            // For a set, a miss means that the value was not stored.
+            // For a set, this means that the value was not stored.
             Answer::NotFound { .. } | Answer::NotStored { .. } => {
                 command.misses += 1;
                 self.keys = self.keys.saturating_sub(1);
@@ -257,7 +257,7 @@ impl PendingRequest {
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
             Answer::End => {
-                // Keys without a response were not found.
+                // The server did not find the keys without a response.
                 command.misses += u64::from(self.keys);
                 if load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
@@ -298,10 +298,10 @@ impl PendingRequest {
     }
 }
 
-/// Returns whether the server returned the right value for a key. The first `asked` elements of
-/// `keys` are the keys of the request. The value belongs to the key with this `name`, or to the
-/// first key without a `name`. Removes that key from `keys`. If no requested key has this `name`,
-/// the value is wrong, and the function removes the first key.
+/// Returns whether `value` is the right one for its key. The first `asked` elements of `keys` are
+/// the keys of the request. If the response contains the key's name, `name` selects the key among
+/// them; without `name`, it is the first key. Removes the key from `keys`. If no requested key has
+/// this name, removes the first key and returns false.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],
@@ -322,7 +322,7 @@ fn is_right(
     key.is_some_and(|key| space.values.is_of(key, value))
 }
 
-/// Returns the first 80 bytes of a server's message, with escapes for unprintable ones.
+/// Returns the first 80 bytes of a server's message, with unprintable bytes escaped.
 pub(super) fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(80)].escape_ascii().to_string()
 }

@@ -35,22 +35,22 @@ pub(crate) struct Connection {
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// The connection accepts no further request while at least this number of bytes is unsent.
+    /// Number of unsent bytes from which the connection accepts no further request.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
     /// The keys of the pending gets, if values are verified.
     keys: VecDeque<u64>,
-    /// The pending gets of a trace that a set follows if they miss.
+    /// The pending gets of a trace that each have a set follow if they miss.
     settable: VecDeque<Recorded>,
-    /// The sets that follow misses of a trace.
+    /// Sets that follow misses of a trace, until the client moves them to its queue.
     sets: Vec<Recorded>,
-    /// The last time at which there was room for a request again, after the pipeline or the output
-    /// buffer was full. In nanoseconds since the start of the run.
+    /// The last time at which the full pipeline or the full output buffer became free for another
+    /// request, in nanoseconds since the start of the run.
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
-    /// The server's message if its last reply was an error; `None` otherwise.
+    /// The server's error message, if the last reply was an error.
     last_error: Option<String>,
     /// Whether the connection was lost before.
     was_lost: bool,
@@ -60,8 +60,8 @@ pub(crate) struct Connection {
 ///
 /// A connection starts as `Open` or, if a later step opens it, as `Dormant`. A connection that is
 /// opened during the run passes through `Connecting`, `Handshaking` and `LoggingIn` (with a login)
-/// to `Open`. `--reconnect-interval` leads from `Open` to `Connecting`, `--reconnect-on-error` from
-/// any stage to `Lost` and then to `Connecting`.
+/// to `Open`. With `--reconnect-interval`, `Open` leads to `Connecting`. With
+/// `--reconnect-on-error`, each stage except `Dormant` leads to `Lost`, and `Lost` to `Connecting`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// A later step of the run opens the connection.
@@ -78,7 +78,7 @@ enum Stage {
     Lost,
 }
 
-/// The input that an event of a connection announces.
+/// The input that a readiness event announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     Nothing,
@@ -137,14 +137,13 @@ impl Connection {
         self.stage == Stage::Dormant
     }
 
-    /// Returns whether the connection waits for nothing: neither for a reply, nor for a step of its
-    /// opening, nor for its reconnect.
+    /// Returns whether no reply is outstanding and the connection is neither being opened nor lost.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
 
-    /// Returns whether the connection has sent all requests until its reconnect, and has received
-    /// their replies.
+    /// Returns whether `--reconnect-interval` requires a reconnect now: all requests before it were
+    /// sent and answered.
     pub(crate) fn is_used_up(&self) -> bool {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
@@ -160,7 +159,7 @@ impl Connection {
         self.begin_opening(load)
     }
 
-    /// Marks the connection as lost, to be reconnected. Returns its outstanding requests.
+    /// Marks the connection as lost until it is reconnected. Returns its outstanding requests.
     pub(crate) fn lose(&mut self) -> VecDeque<PendingRequest> {
         (self.stage, self.was_lost, self.last_error) = (Stage::Lost, true, None);
         self.keys.clear();
@@ -177,8 +176,8 @@ impl Connection {
         self.stage == Stage::Lost
     }
 
-    /// Starts to open the connection. Does not block, except for up to a second while the backlog
-    /// of a server's unix socket is full.
+    /// Starts to open the connection. Does not block, with one exception: it waits for up to a
+    /// second if the backlog of a server's unix socket is full.
     ///
     /// # Errors
     /// The connection attempt fails.
@@ -219,7 +218,7 @@ impl Connection {
         (self.stage, self.since) = (stage, Instant::now());
     }
 
-    /// Returns the error of a connection that has taken too long to open; `None` otherwise.
+    /// Returns a timeout error if the connection has taken too long to open, and `None` otherwise.
     pub(crate) fn overdue(&self, load: &Load) -> Option<io::Error> {
         let Settings { timeout, connection_timeout, .. } = load.settings;
         let by_timeout = (timeout, "--timeout");
@@ -248,7 +247,7 @@ impl Connection {
         self.socket.is_handshaking()
     }
 
-    /// Takes the recorded statistics of this connection, and stops recording; `None` if they are
+    /// Stops recording statistics of this connection, and returns them. Returns `None` if they were
     /// not recorded.
     pub(crate) fn take_client(&mut self) -> Option<Box<ClientStats>> {
         self.client.take()
@@ -259,8 +258,8 @@ impl Connection {
         self.pending
     }
 
-    /// Describes the loss of the connection. Includes the server's last reply if that was an error,
-    /// and otherwise the cause.
+    /// Describes the loss of the connection. The description contains the server's last reply if
+    /// that was an error, and `error` otherwise.
     pub(crate) fn describe_loss(&self, load: &Load, error: &io::Error) -> String {
         let lost = match load.settings.has_several_servers() {
             true => format!("connection lost to {}", load.address(self.server)),
@@ -275,14 +274,14 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection is open and may send requests now: after all replies, or at
-    /// any time with a sliding pipeline.
+    /// Returns whether the connection may send requests now. It must be open and, unless the
+    /// pipeline is sliding, have received all replies.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
-    /// Returns whether another request fits into the pipeline and the output buffer, and may be
-    /// sent before the next reconnect.
+    /// Returns whether the pipeline and the output buffer have room for another request, and
+    /// `--reconnect-interval` permits one before the next reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
@@ -301,8 +300,7 @@ impl Connection {
     }
 
     /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from
-    /// `at`. For a recorded request of an open loop, it counts from the time at which the request
-    /// was due.
+    /// `at`; for a recorded request of an open loop, from its due time.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -437,9 +435,9 @@ impl Connection {
         }
     }
 
-    /// Counts the replies in the input buffer. If the connection was lost before, also counts them
-    /// as replies after the outage. Otherwise, if there are several servers, also counts them for
-    /// the connection's server.
+    /// Counts the replies in the input buffer. On a connection that was lost before, also counts
+    /// them as replies after the outage. On other connections of a run with several servers, also
+    /// counts them for their server.
     #[inline]
     fn take_answers(&mut self, load: &Load, now: u64, stats: &mut LoadStats) -> io::Result<()> {
         if load.settings.servers.len() == 1 && !self.was_lost {
@@ -465,7 +463,7 @@ impl Connection {
         }
     }
 
-    /// Counts the replies in the input buffer to the requests of a source.
+    /// Counts the replies in the input buffer, which answer requests of the source `S`.
     #[inline]
     fn take_answers_to<S: Source>(
         &mut self,
@@ -522,8 +520,7 @@ impl Connection {
             }
             input.start += len;
         }
-        // A request was answered without an error after the last error, so the last reply is not an
-        // error.
+        // A request was completed after the last error, so the last reply is not an error.
         if last_error.is_some() && pending_then != pending.len() {
             *last_error = None;
         }
@@ -533,29 +530,29 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the sets that follow misses of a trace.
+    /// Removes and returns the sets that follow misses of a trace.
     #[inline]
     pub(crate) fn take_sets(&mut self) -> impl Iterator<Item = Recorded> {
         self.sets.drain(..)
     }
 }
 
-/// Returns the limit of the unsent bytes of a connection that replays a trace. Values of a trace
-/// have up to 1 GiB, so without a limit a deep pipeline could take all memory. Requests are not
-/// split, so a connection exceeds the limit by up to one value.
+/// Returns the limit of unsent bytes per connection in a replay of a trace. Without it, a deep
+/// pipeline could use up the memory, because values of a trace have up to 1 GiB. Requests are not
+/// split, so a connection can exceed the limit by one request.
 fn unsent_max(settings: &Settings) -> usize {
     (UNSENT_MAX / settings.connections()).max(UNSENT_MIN)
 }
 
-/// Limit of the unsent bytes of all connections together: 256 MiB. With very many connections, the
-/// sum of their [`UNSENT_MIN`] can exceed it.
+/// Limit of the unsent bytes of all connections together: 256 MiB. With more than 4096 connections,
+/// the sum of their minimum limits ([`UNSENT_MIN`]) exceeds it.
 const UNSENT_MAX: usize = 256 << 20;
 
-/// The limit of each connection is at least 64 KiB.
+/// Minimum for the limit of a connection: 64 KiB.
 const UNSENT_MIN: usize = 64 << 10;
 
 fn malformed(bytes: &[u8]) -> io::Error {
-    // A TLS record of the type `alert`.
+    // The first bytes of a TLS record of the type `alert`.
     let what = if bytes.starts_with(&[0x15, 0x03]) {
         "the server expects TLS on this port; add --tls".to_owned()
     } else {
@@ -607,8 +604,7 @@ mod tests {
         assert_eq!(written(1 << 20, 1000), (504, 4));
     }
 
-    /// The reply and the end of the connection arrive together, and only the next write detects the
-    /// end.
+    /// A reply and the end of the connection arrive together. Only the next write detects the end.
     #[test]
     fn answers_that_a_failing_write_finds_count_for_the_server() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -624,8 +620,8 @@ mod tests {
         let (mut server, _) = listeners[1].accept().unwrap();
         server.read_exact(&mut [0]).unwrap();
         server.write_all(b"END\r\n").unwrap();
-        // The server has not read all input, so its close sends a reset, after which the client's
-        // writes fail.
+        // The server has not read all input. So its close sends a reset, and later writes of the
+        // client fail.
         drop(server);
 
         connection.enqueue(&load, get(), 0, &mut load.writer(), &mut stats);

@@ -15,8 +15,8 @@ pub(crate) enum KeyStream {
 }
 
 impl KeyStream {
-    /// Returns the keys of connection `index` of `connections`. `None` if the pattern has invalid
-    /// parameters.
+    /// Returns the key stream of connection `index` of `connections`, or `None` if the pattern has
+    /// invalid parameters.
     pub(crate) fn new(
         keys: &Keys,
         pattern: Pattern,
@@ -50,8 +50,8 @@ impl KeyStream {
                 number
             }
             Self::Gaussian { minimum, maximum, normal } => {
-                // Repeats a draw outside the range up to 100 times. If all fail, the range is far
-                // from the median, and the number is clamped to the range.
+                // If a number is outside the range, draws again up to 100 times. If all draws fail,
+                // the range is far from the median. The last number is then clamped to the range.
                 let mut number = draw(normal, rng);
                 for _ in 0..100 {
                     if (*minimum..=*maximum).contains(&number) {
@@ -75,8 +75,8 @@ fn draw(distribution: &impl Distribution<f64>, rng: &mut impl Rng) -> u64 {
     distribution.sample(rng).round() as u64
 }
 
-/// Returns the first and last key number of connection `index`'s part of the range. If there are
-/// more connections than keys, some connections have the same part.
+/// Returns the first and the last key number of the part of the range that belongs to connection
+/// `index`. If there are more connections than keys, some connections have the same part.
 fn part(keys: &Keys, index: u64, connections: u64) -> (u64, u64) {
     let share = |index: u64| {
         let offset = u128::from(keys.count()) * u128::from(index) / u128::from(connections);
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn zipf_falls_with_rank() {
         let counts = counts(Pattern::Zipf { exponent: 1.0 }, 100_000);
-        // The 100th harmonic number is 5.19: the first key has 1/5.19 of the draws, the second one
-        // half of that.
+        // The 100th harmonic number is 5.19: 1/5.19 of the draws select the first key, and half as
+        // many the second.
         assert!((18_000..20_500).contains(&counts[0]), "{}", counts[0]);
         assert!((9_000..10_300).contains(&counts[1]), "{}", counts[1]);
     }

@@ -16,7 +16,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Returns the key spaces of a run: a single one without `--key-spaces`.
+    /// Returns the key spaces of a run. Without `--key-spaces`, this is a single key space.
     ///
     /// # Errors
     /// A prefix is not valid in a key, or a distribution of value sizes has invalid parameters.
@@ -42,9 +42,9 @@ const ROUNDS: u32 = 100;
 /// Mean number of requests in a round.
 const ROUND_LEN: u32 = 100;
 
-/// Returns the cycle of sets and gets of a run, each with the number of times that clients send it
-/// in a row. With `--key-spaces`, clients choose key spaces at random, so the cycle shows only the
-/// proportions of the requests and not their order.
+/// Returns the cycle of sets and gets that clients repeat. Each entry has the number of consecutive
+/// requests. With `--key-spaces`, clients choose key spaces at random, so the cycle has the right
+/// proportions of the requests but not their order.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -64,7 +64,8 @@ pub(crate) fn cycle(settings: &Settings) -> Vec<(Kind, u64)> {
         [(Kind::Set(number), part(sets)), (Kind::Get(number), part(gets))]
     };
     let parts: Vec<_> = spaces.flat_map(of_space).collect();
-    // With short rounds, each part of the cycle has about the proportions of the entire cycle.
+    // The rounds are short, so any section of the cycle has about the proportions of the entire
+    // cycle.
     let round = |round: u32| {
         parts.iter().map(move |(kind, part)| {
             let until = |rounds: u32| (part * f64::from(rounds * ROUND_LEN)).floor();

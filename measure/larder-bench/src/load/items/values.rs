@@ -1,11 +1,11 @@
-//! Generates values: their sizes from a distribution, their bytes from the key.
+//! Generates values: draws their sizes from a distribution, and derives their bytes from the key.
 //!
 //! A verified value derives entirely from its key: its length, its first eight bytes (which differ
 //! for all keys of a key space), and the offset of the rest in the pool. So verification detects a
-//! value that was truncated, emptied or swapped with that of another key. It does not detect an old
-//! value of the same key, because all values of a key are equal. It also misses a swapped value of
-//! fewer than eight bytes that happens to be equal. Values of one byte are equal for one in 256
-//! pairs of keys, but never for two of 100 adjacent keys.
+//! value that was truncated, or replaced by the value of another key. It does not detect a stale
+//! value of the same key, because all values of a key are equal. It also misses a value of another
+//! key if both have fewer than eight bytes and happen to be equal. Values of one byte are equal for
+//! one in 256 pairs of keys, but differ for any two of 100 adjacent keys.
 
 use crate::settings::{DataSize, KeySpace, Settings};
 use rand::distr::weighted::WeightedIndex;
@@ -16,8 +16,8 @@ use rand_distr::{Distribution, LogNormal};
 /// Number of offsets in the pool at which a value can start.
 const OFFSETS: u64 = 1 << 16;
 
-/// A pool of bytes. A value is a slice of the pool at an offset that derives from the key. A
-/// verified value has such a slice after its first eight bytes.
+/// A pool of bytes. A value is a slice of the pool at an offset that derives from the key. In a
+/// verified value, such a slice follows the first eight bytes.
 #[derive(Debug)]
 pub(crate) struct Values {
     pool: Vec<u8>,
@@ -29,7 +29,8 @@ pub(crate) struct Values {
     salt: u64,
 }
 
-/// A value: its bytes in two parts, the first of which is empty unless values are verified.
+/// A value in two parts: a head and a slice of the pool. The head is empty unless values are
+/// verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value<'v> {
     head: [u8; HEAD_LEN],
@@ -37,12 +38,12 @@ pub(crate) struct Value<'v> {
     rest: &'v [u8],
 }
 
-/// Length in bytes of the start of a verified value. In values of at least this length, the start
-/// differs for all keys.
+/// Maximum length in bytes of the head of a verified value. Heads of this length differ for all
+/// keys of a key space.
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {
-    /// Returns the bytes. Joins them in `memory` if the value has two parts.
+    /// Returns the bytes of the value. If both parts are in use, joins them in `memory`.
     #[inline]
     pub(crate) fn bytes<'b>(&'b self, memory: &'b mut Vec<u8>) -> &'b [u8] {
         if self.head_len == 0 {
@@ -70,14 +71,14 @@ enum Sizes {
 }
 
 impl Values {
-    /// Returns the values of a run without key spaces, or `None` if the distribution of sizes has
-    /// invalid parameters.
+    /// Returns the value generator of a run without key spaces, or `None` if the distribution of
+    /// sizes has invalid parameters.
     pub(crate) fn new(settings: &Settings) -> Option<Self> {
         Self::of_sizes(settings, &settings.data_size, 0)
     }
 
-    /// Returns the values of a key space, or `None` if the distribution of sizes has invalid
-    /// parameters.
+    /// Returns the value generator of a key space, or `None` if the distribution of sizes has
+    /// invalid parameters.
     pub(crate) fn of_space(settings: &Settings, space: &KeySpace) -> Option<Self> {
         // FNV-1a of the prefix.
         let salt = space.keys.prefix.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -95,16 +96,16 @@ impl Values {
         if settings.random_data {
             rng.fill_bytes(&mut pool);
         } else if settings.verify {
-            // The pool consists of sixteen random letters. So values compress to half their size,
-            // and parts of different values differ.
+            // Each byte is one of sixteen letters, chosen at random. So values compress to half
+            // their size, and slices at different offsets differ.
             rng.fill_bytes(&mut pool);
             pool.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
         }
         Some(Self { pool, sizes, verified: settings.verify, salt })
     }
 
-    /// Returns a value for `key`. Its size is drawn with `rng` or, if values are verified, derives
-    /// from the key.
+    /// Returns a value for `key`. If values are verified, the size derives from the key. Otherwise
+    /// it is drawn with `rng`.
     #[inline]
     pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> Value<'_> {
         if self.verified {
@@ -132,8 +133,8 @@ impl Values {
         Value { head: mixed.to_be_bytes(), head_len, rest: self.part(mixed, len - head_len) }
     }
 
-    /// Mixes a key with Fibonacci hashing (Knuth 6.4). Different keys have different results, and
-    /// the results of adjacent keys have very different first bytes.
+    /// Mixes a key number by Fibonacci hashing (Knuth 6.4). The mapping is one-to-one, and adjacent
+    /// keys get results with very different high bytes.
     fn mix(&self, key: u64) -> u64 {
         key.wrapping_add(self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -195,8 +196,8 @@ impl Sizes {
     }
 }
 
-/// Returns the maximum value size in bytes, but at most 4096, for the size of buffers. Returns 0 if
-/// the distribution has invalid parameters.
+/// Returns the maximum value size in bytes, capped at 4096, to size buffers. Returns 0 if the
+/// distribution has invalid parameters.
 pub(crate) fn typical_len(size: &DataSize) -> usize {
     Sizes::new(size).map_or(0, |sizes| sizes.largest()).min(4096)
 }

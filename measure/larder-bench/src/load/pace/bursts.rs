@@ -1,5 +1,5 @@
-//! The schedule of `--rate-limiting`, which is the schedule of memtier_benchmark: all connections
-//! start a burst of requests at the same time, at most 50 times per second.
+//! The schedule of `--rate-limiting`, as in memtier_benchmark: all connections start a burst of
+//! requests at the same time, at most 50 times per second.
 
 use crate::load::pace::schedule::between;
 use crate::load::stats::LoadStats;
@@ -9,22 +9,23 @@ use std::time::Duration;
 /// Maximum number of bursts per second in memtier_benchmark.
 const TICKS_PER_SECOND: u64 = 50;
 
-/// The bursts of a thread's connections.
+/// The burst schedule of a thread's connections.
 #[derive(Debug)]
 pub(crate) struct Bursts {
     /// Number of requests of each burst.
     len: u64,
     /// Nanoseconds from one burst to the next.
     interval: f64,
-    /// Number of bursts of each connection that have been due.
+    /// Number of bursts per connection that have become due.
     ticks: u64,
     turns: Vec<Turn>,
 }
 
-/// The progress of a connection.
+/// The position of a connection in its bursts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Number of bursts that the connection has started or skipped.
+    /// Number of bursts that the connection has started or skipped. `u64::MAX` after
+    /// [`Bursts::retire`].
     begun: u64,
     /// Number of unsent requests of the current burst.
     left: u64,
@@ -33,7 +34,8 @@ struct Turn {
 /// The next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The first request of a burst, with its due time in nanoseconds since the start of the run.
+    /// The first request of a burst, with the due time of the burst in nanoseconds since the start
+    /// of the run.
     First(u64),
     /// A further request of the same burst.
     Further,
@@ -49,8 +51,8 @@ impl Bursts {
         Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
     }
 
-    /// Returns the time at which the next burst of all connections is due, since the start of the
-    /// run.
+    /// Returns the due time of the next burst of all connections, as the time since the start of
+    /// the run.
     pub(crate) fn due(&self) -> Duration {
         self.due_of(self.ticks)
     }
@@ -80,8 +82,8 @@ impl Bursts {
         self.turns[index] = Turn { begun: u64::MAX, left: 0 };
     }
 
-    /// Takes the next due request of a connection; `None` if none is due. Finishes a burst before
-    /// it starts the next one.
+    /// Takes the next due request of a connection, or returns `None` if none is due. A connection
+    /// sends all requests of a burst before the first request of the next burst.
     pub(crate) fn next(&mut self, index: usize) -> Option<Next> {
         let Turn { begun, left } = self.turns[index];
         if left > 0 {
@@ -99,8 +101,8 @@ impl Bursts {
         self.turns.iter().any(|turn| turn.left > 0 || turn.begun < self.ticks)
     }
 
-    /// Counts the requests that are due and not sent, at most `left`. They have waited from the due
-    /// time of their burst until `now`.
+    /// Counts up to `left` due requests as never sent. Each has waited from the due time of its
+    /// burst until `now`.
     pub(crate) fn count_never_sent(
         &self,
         now: Duration,

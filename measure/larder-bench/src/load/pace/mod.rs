@@ -1,4 +1,4 @@
-//! Schedules of the open loop.
+//! Schedules of open loops.
 
 pub(crate) mod bursts;
 pub(crate) mod schedule;

@@ -1,4 +1,4 @@
-//! The schedule of the open loop at fixed or random intervals.
+//! The schedule of an open loop with fixed or random intervals.
 
 use crate::load::stats::{Kind, LoadStats};
 use crate::load::workload::Load;
@@ -8,27 +8,29 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Exp1};
 use std::time::Duration;
 
-/// The times at which a thread of the open loop sends requests. At each of these times, a full
-/// pipeline of requests is due.
+/// The due times of a thread's requests in an open loop. A full pipeline of requests is due at each
+/// of these times.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// The time at which the next pipeline is due, in nanoseconds since the start.
+    /// Due time of the next pipeline, in nanoseconds since the start of the run.
     next: f64,
     /// Mean interval between the pipelines of the thread, in nanoseconds.
     step: f64,
-    /// Random numbers of the intervals; `None` for fixed intervals.
+    /// Random number generator of the intervals; `None` for fixed intervals.
     random: Option<SmallRng>,
-    /// Index of the client that sends the next pipeline if it is free. Otherwise the next free
+    /// Index of the client that sends the next pipeline. If this client is busy, the next free
     /// client sends it.
     pub(crate) client: usize,
-    /// Whether no client was free when a pipeline was due.
+    /// Whether a due pipeline waits because no client is free.
     pub(crate) blocked: bool,
-    /// The time at which a client became free after `blocked`, in nanoseconds since the start.
+    /// The time at which a client became free and cleared `blocked`, in nanoseconds since the start
+    /// of the run.
     pub(crate) free_at: u64,
 }
 
-/// [`Schedule::count_never_sent`] divides unsent requests into groups, fewer than twice this
-/// number. All requests of a group count with the same waiting time.
+/// Limits the number of groups into which [`Schedule::count_never_sent`] divides unsent requests:
+/// there are fewer than twice as many groups. All requests of a group count with the same waiting
+/// time.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {
@@ -37,7 +39,8 @@ impl Schedule {
         let step = 1e9 * load.settings.pipeline as f64 / rate as f64;
         let threads = load.settings.threads as f64;
         let mut schedule = Self {
-            // The threads take turns, so each starts later than the thread before it.
+            // Threads send pipelines in rotation, so each thread starts one interval after the
+            // previous thread.
             next: step * thread as f64,
             step: step * threads,
             random: None,
@@ -46,8 +49,8 @@ impl Schedule {
             free_at: 0,
         };
         if load.settings.arrivals == Arrivals::Poisson {
-            // The threads' Poisson processes add up to a Poisson process with the full rate. The
-            // seeds differ from the seeds of clients.
+            // The sum of the threads' Poisson processes is a Poisson process with the full rate.
+            // The seeds differ from those of the clients' requests.
             let seed = load.settings.seed.wrapping_add(thread as u64).rotate_left(32);
             schedule.random = Some(SmallRng::seed_from_u64(!seed));
             schedule.next = 0.0;
@@ -56,7 +59,7 @@ impl Schedule {
         schedule
     }
 
-    /// Returns the time at which the next pipeline is due, since the start of the run.
+    /// Returns the due time of the next pipeline, as the time since the start of the run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -75,8 +78,8 @@ impl Schedule {
         self.next += self.step * interval;
     }
 
-    /// Counts the unsent requests that were due before `until`, at most `left`, with their waiting
-    /// time until `now`.
+    /// Counts up to `left` unsent requests that were due before `until` as never sent, with their
+    /// waiting times until `now`.
     pub(crate) fn count_never_sent(
         mut self,
         until: Duration,
@@ -86,8 +89,8 @@ impl Schedule {
         stats: &mut LoadStats,
     ) {
         let pipeline = load.settings.pipeline as u64;
-        // Number of pipelines in a group. All of its requests count with the time of the first
-        // pipeline.
+        // Number of pipelines in a group. All requests of a group count with the due time of its
+        // first pipeline.
         let group = (self.due_before(until) / NEVER_SENT_STEPS).max(1);
         let mut counted = 0;
         while left > 0 && self.due() < until {
@@ -122,8 +125,7 @@ impl Schedule {
     }
 }
 
-/// Returns the number of requests of each kind among the requests `from..to` of a client that
-/// repeats `cycle`.
+/// Returns the kinds of the requests `from..to` in repetitions of `cycle`, with their numbers.
 pub(super) fn between(
     cycle: &[(Kind, u64)],
     from: u64,
@@ -162,7 +164,7 @@ mod tests {
     }
 
     /// The intervals of a Poisson process are exponentially distributed: their standard deviation
-    /// is their mean, and e^-1 of them are longer than it.
+    /// equals their mean, and a fraction of e^-1 of them is longer than the mean.
     #[test]
     fn random_intervals_are_those_of_a_poisson_process() {
         let intervals = intervals(Some(SmallRng::seed_from_u64(1)));

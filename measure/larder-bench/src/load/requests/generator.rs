@@ -17,7 +17,7 @@ pub(crate) struct Generator {
     rng: SmallRng,
     /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
     left: Option<u64>,
-    /// The keys of the last request, in a vector whose memory each request reuses.
+    /// The keys of the last request. Each request reuses this allocation.
     keys: Vec<u64>,
 }
 
@@ -28,7 +28,7 @@ enum Source {
     SetsAndGets {
         set_keys: KeyStream,
         get_keys: KeyStream,
-        /// Number of requests since the start of the current cycle of sets and gets.
+        /// Position in the cycle of sets and gets.
         turn: u32,
     },
     /// Sets and gets of several key spaces.
@@ -39,13 +39,13 @@ enum Source {
     Commands {
         /// The keys of each command.
         keys: Vec<KeyStream>,
-        /// Number of requests since the start of the current cycle of commands.
+        /// Position in the cycle of commands.
         turn: u32,
     },
 }
 
 impl Generator {
-    /// Returns the requests of client `index` of the run.
+    /// Returns the request generator of client `index` of the run.
     ///
     /// # Errors
     /// The distribution of keys or the shares of the key spaces are invalid.
@@ -91,7 +91,8 @@ impl Generator {
         }
     }
 
-    /// Returns whether [`next`](Self::next) has a request now.
+    /// Returns whether [`next`](Self::next) can return a request now. In a replay, further requests
+    /// can follow later.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {
         match &self.source {
@@ -136,8 +137,8 @@ impl Generator {
     }
 }
 
-/// Returns a custom command. Its value derives from the last key before the value, or from key 0 if
-/// none precedes it.
+/// Returns a custom command. Its value derives from the last key before the `__data__` placeholder,
+/// or from key 0 if no key precedes it.
 fn command<'r>(
     load: &'r Load,
     number: usize,

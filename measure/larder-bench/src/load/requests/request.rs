@@ -1,7 +1,7 @@
 //! A request before its encoding.
 //!
-//! This module writes no bytes and has no socket. A [`Request`] is a plain value, so that the
-//! client can choose its server by its keys before the encoding.
+//! This module writes no bytes and has no socket. A [`Request`] is a plain value: the client
+//! chooses a server by the request's keys before it encodes the request.
 
 use crate::load::items::keys::KeyStream;
 use crate::load::items::spaces::Space;
@@ -21,7 +21,7 @@ pub(crate) enum Request<'r> {
     Get { space: u16, keys: &'r [u64] },
     /// A recorded request.
     Recorded(&'r Recorded),
-    /// The custom command of this number, with its keys and its value.
+    /// Custom command `number`, with its keys and its value.
     Command { number: usize, keys: &'r [u64], value: Option<Value<'r>> },
 }
 

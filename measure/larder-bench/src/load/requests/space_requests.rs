@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 /// The requests of one client for several key spaces.
 #[derive(Debug)]
 pub(crate) struct SpaceRequests {
-    /// The keys of each key space, by the number of the key space.
+    /// The keys and the ratio of each key space, indexed by the number of the key space.
     streams: Vec<SpaceStream>,
     shares: WeightedIndex<u32>,
 }
@@ -21,12 +21,12 @@ pub(crate) struct SpaceRequests {
 struct SpaceStream {
     set_keys: KeyStream,
     get_keys: KeyStream,
-    /// Number of requests since the start of the current cycle of sets and gets.
+    /// Position in the key space's cycle of sets and gets.
     turn: u32,
 }
 
 impl SpaceRequests {
-    /// Returns the requests of client `index`.
+    /// Returns the request generator of client `index`.
     ///
     /// # Errors
     /// A distribution of keys has invalid parameters, or the shares of the key spaces are all 0 or

@@ -3,13 +3,14 @@
 use crate::load::wire::recorded::Recorded;
 use std::collections::VecDeque;
 
-/// The recorded requests of a client that wait for room in its pipeline.
+/// The recorded requests of a client. They wait for room in its pipeline.
 #[derive(Debug, Default)]
 pub(crate) struct TraceQueue {
     recorded: VecDeque<Recorded>,
-    /// Sets that follow misses. They precede other requests.
+    /// Sets that follow misses. They are sent before other waiting requests.
     sets: VecDeque<Recorded>,
-    /// The last request that [`next`](Self::next) returned; `None` before the first one.
+    /// Storage for the request that [`next`](Self::next) returned last; `None` before the first
+    /// call.
     last: Option<Recorded>,
     /// Whether the trace has no further requests.
     pub(crate) has_ended: bool,
@@ -24,12 +25,12 @@ impl TraceQueue {
         self.sets.push_back(set);
     }
 
-    /// Returns the number of waiting recorded requests, without the sets that follow misses.
+    /// Returns the number of waiting recorded requests. Sets that follow misses do not count.
     pub(crate) fn len(&self) -> usize {
         self.recorded.len()
     }
 
-    /// Removes the waiting recorded requests, but not the sets that follow misses.
+    /// Removes and returns the waiting recorded requests, but leaves the sets that follow misses.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Recorded> {
         self.recorded.drain(..)
     }

@@ -23,11 +23,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The error code of a connection in progress.
+/// `EINPROGRESS`: a non-blocking connect continues in the background.
 const EINPROGRESS: i32 = 115;
 
-/// Maximum time that [`Socket::begin_connect`] waits for room in the backlog of a server's unix
-/// socket.
+/// Maximum time that [`Socket::begin_connect`] waits while the backlog of a server's unix socket is
+/// full.
 const UNIX_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A non-blocking socket, with or without TLS.
@@ -37,7 +37,7 @@ pub(crate) struct Socket {
     tls: Option<Box<ClientConnection>>,
 }
 
-/// The TLS configuration that all connections to one server share.
+/// The TLS configuration of all connections to one server.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
@@ -45,8 +45,8 @@ pub(crate) struct TlsClient {
 }
 
 impl Socket {
-    /// Connects, and blocks until the socket is connected, at most for `timeout`; `None` applies
-    /// the system's limit. The TLS handshake follows with the first reads and writes.
+    /// Connects, and blocks for up to `timeout` until the socket is connected. `None` applies the
+    /// system's limit. The TLS handshake follows with the first reads and writes.
     pub(crate) fn connect(
         address: &ServerAddress,
         tls: Option<&TlsClient>,
@@ -95,8 +95,8 @@ impl Socket {
     }
 
     /// Starts to connect. Over TCP, this does not block, and [`is_connected`](Self::is_connected)
-    /// returns the result. A unix socket is connected on return. The call blocks while the server's
-    /// backlog is full, at most for [`UNIX_CONNECT_TIMEOUT`].
+    /// returns the result. A unix socket is connected on return: while the server's backlog is
+    /// full, the call blocks for up to [`UNIX_CONNECT_TIMEOUT`].
     pub(crate) fn begin_connect(&mut self, address: &ServerAddress) -> io::Result<()> {
         match address {
             ServerAddress::Tcp(address) => match self.transport.connect(&(*address).into()) {
@@ -104,7 +104,8 @@ impl Socket {
                 result => result,
             },
             ServerAddress::Unix(path) => {
-                // A non-blocking connect fails if the server's backlog is full.
+                // Connects in blocking mode, because a non-blocking connect fails if the server's
+                // backlog is full.
                 self.transport.set_nonblocking(false)?;
                 self.transport.set_write_timeout(Some(UNIX_CONNECT_TIMEOUT))?;
                 self.transport.connect(&socket2::SockAddr::unix(path)?)?;
@@ -127,8 +128,8 @@ impl Socket {
         }
     }
 
-    /// Makes reads and writes block for at most `timeout` each. Without a timeout, makes the socket
-    /// non-blocking.
+    /// With a timeout, makes each read and write block for up to that time. Without one, makes the
+    /// socket non-blocking.
     pub(crate) fn set_blocking(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.transport.set_nonblocking(timeout.is_none())?;
         self.transport.set_read_timeout(timeout)?;
@@ -159,7 +160,7 @@ impl Socket {
     /// Writes like [`Write::write`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Self { transport, tls: Some(tls) } = self else { return self.transport.write(bytes) };
-        // Sends earlier data first, so that the TLS buffer does not grow without a limit.
+        // Sends earlier data first, which limits the TLS buffer.
         flush(tls, transport)?;
         if tls.wants_write() {
             return Err(ErrorKind::WouldBlock.into());
@@ -169,8 +170,8 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Returns whether a read that does not fill the buffer has emptied the socket. This is false
-    /// with TLS, which returns one record at a time.
+    /// Returns whether the socket is empty after a read that did not fill the buffer. Always false
+    /// with TLS, because a read returns at most one TLS record.
     pub(crate) fn short_read_is_the_last(&self) -> bool {
         self.tls.is_none()
     }
@@ -186,8 +187,8 @@ impl Socket {
     }
 }
 
-/// Connects to a unix socket. While the server's backlog is full, a non-blocking connect fails at
-/// once, so this function retries it until `timeout`.
+/// Connects to a unix socket. A non-blocking connect fails at once while the server's backlog is
+/// full, so this function retries it for up to `timeout`.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
     let begun = Instant::now();
     let address = socket2::SockAddr::unix(path)?;
@@ -205,7 +206,8 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
     }
 }
 
-/// Converts an error of TLS. Explains an invalid record, which usually means a server without TLS.
+/// Converts a TLS error. For an invalid record, the message says that the server probably does not
+/// use TLS.
 fn tls_error(error: rustls::Error) -> io::Error {
     match error {
         rustls::Error::InvalidMessage(_) => io::Error::new(

@@ -1,5 +1,5 @@
-//! Opens connections, and sends the requests that are not part of the load: the login, and the
-//! version query on a separate connection.
+//! Opens connections, and sends the requests outside the load: the login, and a version query on a
+//! separate connection.
 
 use crate::load::socket::{Socket, TlsClient};
 use crate::run_error::RunError;
@@ -11,8 +11,8 @@ use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Timeout of the version query for connecting and for each read and write. It limits the time for
-/// which a server that has stopped answering delays the results.
+/// Timeout for connecting and for each read and write of the version query. It limits how long an
+/// unresponsive server delays the results.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects and, if the settings have a login, logs in. Blocks.
@@ -33,12 +33,12 @@ pub(crate) fn open(
     Ok(socket)
 }
 
-/// Returns whether an error of [`open`] is a refused login.
+/// Returns whether [`open`] failed because the server refused the login.
 pub(crate) fn is_refused_login(error: &io::Error) -> bool {
     error.kind() == ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
-/// The error of a server that did not answer a login in time.
+/// The server did not answer a login in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the server did not answer the login in time (--timeout)")]
 struct LoginTimeout;
@@ -50,7 +50,7 @@ fn name_login_timeout(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns whether an error of [`open`] is an unanswered login.
+/// Returns whether [`open`] failed because the server did not answer the login in time.
 pub(crate) fn is_login_timeout(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<LoginTimeout>())
 }
@@ -100,7 +100,7 @@ pub(crate) fn login_request(protocol: Protocol, login: &Login) -> Vec<u8> {
     out
 }
 
-/// Returns the length of the reply to a login, or `None` if the reply is incomplete.
+/// Checks the reply to a login. Returns its length in bytes, or `None` if it is incomplete.
 ///
 /// # Errors
 /// The server refused the login, or the reply is malformed.
@@ -152,9 +152,9 @@ fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String
     }
 }
 
-/// Returns the product and version in the reply to `INFO`. Products other than Redis report their
-/// own version and the version of Redis with which they are compatible. `None` if the reply has the
-/// version of no known product.
+/// Returns the product and version in the reply to `INFO`. Other products report their own version
+/// in addition to the compatible version of Redis. Returns `None` if the reply contains no version
+/// of a known product.
 fn version_in_info(info: &str) -> Option<String> {
     let mut versions: Vec<(&str, &str)> = info
         .lines()
@@ -206,7 +206,8 @@ fn exchange<T>(
     Ok(answer)
 }
 
-/// Repeats a call until no signal interrupts it. The socket's timeouts limit each call.
+/// Repeats a call while a signal interrupts it. The socket's timeout applies to each call
+/// separately.
 fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
@@ -219,7 +220,7 @@ fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 /// `EMFILE` and `ENFILE`: the process or the system has too many open files.
 const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
-/// Returns the error of opening the connection of client `index` to a server.
+/// Converts the error of a failed attempt to open the connection of client `index` to a server.
 pub(crate) fn failure(
     settings: &Settings,
     index: usize,

@@ -1,4 +1,4 @@
-//! Statistics by connection and second, for `--client-stats`.
+//! Statistics of each connection and second, for `--client-stats`.
 
 use crate::load::stats::{Kind, histogram};
 use hdrhistogram::Histogram;
@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 pub struct ClientStats {
     /// Number of the connection in the run, from 0.
     pub(crate) index: usize,
-    /// Sets and gets by second of the run.
+    /// Sets and gets in each second of the run.
     pub(crate) seconds: Vec<[ClientSecond; 2]>,
     /// Latencies of sets and of gets, in nanoseconds.
     pub(crate) latency: [Histogram<u64>; 2],
@@ -32,7 +32,7 @@ impl ClientStats {
         Self { index, seconds: Vec::new(), latency: [histogram(), histogram()] }
     }
 
-    /// Returns the figures of a command in the second that contains `now`, which is in nanoseconds
+    /// Returns the figures of a command in the second that contains `now`. `now` is in nanoseconds
     /// since the start of the run.
     pub(crate) fn at(&mut self, kind: Kind, now: u64) -> &mut ClientSecond {
         let second = usize::try_from(now / 1_000_000_000).unwrap_or(usize::MAX);

@@ -8,20 +8,21 @@ use crate::load::stats::outage::Outage;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// The commands that a run sends.
+/// A command of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// A set in the key space of this number, which is 0 without key spaces.
+    /// A set in the key space with this number; 0 without key spaces.
     Set(u16),
-    /// A get in the key space of this number.
+    /// A get in the key space with this number; 0 without key spaces.
     Get(u16),
-    /// Any other command: a custom command or an operation of a trace, by its index in the names of
-    /// all commands.
+    /// A custom command or an operation of a trace: its index in
+    /// [`Settings::command_names`](crate::Settings::command_names).
     Custom(u16),
 }
 
 impl Kind {
-    /// Returns the command at an index of the names of all commands.
+    /// Returns the command at an index of
+    /// [`Settings::command_names`](crate::Settings::command_names).
     pub(crate) fn of_number(number: usize) -> Self {
         match number {
             0 => Self::Set(0),
@@ -51,12 +52,12 @@ impl Kind {
 pub(crate) struct LoadStats {
     /// The statistics of each command, by its number.
     pub(crate) commands: Vec<CommandStats>,
-    /// Open loop: delays of sending, in nanoseconds. A delay lasts from the time at which a request
-    /// was due and a connection was free until the request was sent. `None` in a closed loop.
+    /// Open loop: delays of the load generator, in nanoseconds. A delay starts when a request is
+    /// due and a connection is free, and ends when the request is sent. `None` in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
-    /// With `--reconnect-on-error`, lost connections and the replies on reconnected ones; `None`
-    /// without either.
+    /// With `--reconnect-on-error`: lost connections, and the replies on reconnected ones. `None`
+    /// before the first lost connection.
     pub(crate) outage: Option<Outage>,
     /// The replies of each server; empty with one server.
     pub(crate) servers: Vec<ServerStats>,
@@ -107,7 +108,7 @@ impl LoadStats {
         Self { commands, lateness: None, faults, outage: None, servers, second: 0 }
     }
 
-    /// Returns the sums over the replies of all servers since the last report.
+    /// Returns the replies of all servers together since the last report.
     pub(crate) fn of_all_servers(&self) -> ServerStats {
         let mut all = ServerStats::default();
         for command in &self.commands {
@@ -126,8 +127,8 @@ impl LoadStats {
         &mut self.servers[server]
     }
 
-    /// Counts the replies of a server that have just arrived. `before` are the sums without these
-    /// replies.
+    /// Counts the replies of a server that have just arrived. `before` is the result of
+    /// [`of_all_servers`](Self::of_all_servers) before these replies.
     pub(crate) fn count_for(&mut self, server: usize, before: ServerStats) {
         let after = self.of_all_servers();
         let stats = self.of_server(server);
@@ -162,7 +163,7 @@ impl LoadStats {
         self.commands.iter().map(|command| command.requests() + command.errors).sum()
     }
 
-    /// Records the delay of sending a due request in nanoseconds.
+    /// Records the load generator's delay in sending a due request, in nanoseconds.
     pub(crate) fn sent_late(&mut self, nanos: u64) {
         self.lateness.get_or_insert_with(histogram).saturating_record(nanos);
     }
@@ -187,8 +188,8 @@ impl LoadStats {
         self.fault("never answered", 1);
     }
 
-    /// Counts a lost connection that will be reconnected, with the waiting times in nanoseconds of
-    /// its outstanding requests. Neither the loss nor the requests are faults.
+    /// Counts a lost connection that will be reconnected, and its outstanding requests with their
+    /// waiting times in nanoseconds. Neither the loss nor the requests are faults.
     #[cold]
     pub(crate) fn lost_connection(
         &mut self,
@@ -205,8 +206,8 @@ impl LoadStats {
         outage.lost_requests += requests;
     }
 
-    /// Counts replies that have just arrived on a reconnected connection. `before` are the sums
-    /// without these replies.
+    /// Counts replies that have just arrived on a reconnected connection. `before` is the result of
+    /// [`of_all_servers`](Self::of_all_servers) before these replies.
     #[cold]
     pub(crate) fn answered_again(&mut self, now: u64, before: ServerStats) {
         let after = self.of_all_servers();
@@ -319,7 +320,8 @@ impl CommandStats {
     }
 }
 
-/// Returns an empty histogram of nanoseconds up to an hour, with three significant digits.
+/// Returns an empty histogram for latencies from a nanosecond to an hour, with three significant
+/// digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
 }

@@ -1,16 +1,16 @@
-//! Outages: lost connections that are reconnected.
+//! Outages: losses of connections that are later reconnected.
 
-/// Lost connections, and the replies on reconnected ones. Times are in nanoseconds since the start
-/// of the run.
+/// Counts of lost connections, and of replies on reconnected connections. Times are in nanoseconds
+/// since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(crate) lost_connections: u64,
     pub(crate) lost_requests: u64,
     /// The time of the first loss of a connection.
     pub(crate) begun_at: u64,
-    /// The time of the first reply on a reconnected connection; `None` before it.
+    /// The time of the first reply on a reconnected connection; `None` if none has arrived.
     pub(crate) answered_at: Option<u64>,
-    /// The time of the first hit on a reconnected connection; `None` before it.
+    /// The time of the first hit on a reconnected connection; `None` if none has arrived.
     pub(crate) hit_at: Option<u64>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,

@@ -1,18 +1,18 @@
-//! Due requests that cannot be sent because their server or their client is lost.
+//! Due requests that cannot be sent because their server's connection or their client is lost.
 
 use crate::load::stats::{Kind, LoadStats};
 use std::collections::BTreeMap;
 
-/// The numbers of requests that could not be sent, by the time at which they were due.
+/// Counts of requests that could not be sent, grouped by due time and command.
 ///
-/// Times are rounded down to steps of a millisecond. If there are more than [`ENTRIES_MAX`]
-/// combinations of step and command, the length of the steps doubles, so that memory does not grow
-/// with the length of the run. A run with few commands then still has tens of thousands of steps,
-/// so all but the shortest waiting times keep about the precision of the histograms.
+/// Due times are rounded down to steps of initially a millisecond. Whenever there are more than
+/// [`ENTRIES_MAX`] combinations of step and command, the length of a step doubles. So memory does
+/// not grow with the length of the run. A run with few commands then still has tens of thousands of
+/// steps, and all but the shortest waiting times are about as precise as in the histograms.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     step_nanos: u64,
-    /// Number of requests by step and command. Steps count from the start of the run.
+    /// Number of requests for each step and command. Steps are numbered from the start of the run.
     counts: BTreeMap<(u64, Kind), u64>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Unsent {
 }
 
 impl Unsent {
-    /// Adds a request that has waited since `at`, in nanoseconds since the start of the run.
+    /// Adds a request that was due at `at`, in nanoseconds since the start of the run.
     #[cold]
     pub(crate) fn add(&mut self, kind: Kind, at: u64) {
         *self.counts.entry((at / self.step_nanos, kind)).or_default() += 1;
@@ -59,7 +59,7 @@ impl Unsent {
 mod tests {
     use super::*;
 
-    /// For ten minutes, two requests per millisecond cannot be sent.
+    /// Two requests per millisecond cannot be sent for ten minutes.
     #[test]
     fn a_long_run_takes_no_more_memory() {
         let (mut unsent, millis) = (Unsent::default(), 600_000);

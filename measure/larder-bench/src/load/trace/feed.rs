@@ -1,4 +1,4 @@
-//! The recorded requests of a trace for the connections of one thread.
+//! Reads the recorded requests of a trace for the connections of one thread.
 //!
 //! Each thread reads all records of the trace and keeps the requests of its own connections, so
 //! threads never wait for each other. The hash of a key determines the connection of its requests,
@@ -14,25 +14,26 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
 
-/// Maximum number of requests in the queues of all connections of a thread. At the limit, a slow
-/// connection delays the others.
+/// Maximum number of requests in the queues of all connections of a thread together. At this limit,
+/// a slow connection delays the others.
 pub(crate) const WAITING_MAX: usize = 1 << 17;
 
 /// Maximum number of records to read in one event-loop iteration.
 const READ_AT_ONCE_MAX: usize = 256;
 
-/// Open loop: minimum number of this thread's requests to read ahead.
+/// Open loop: number of this thread's requests that reading ahead aims for.
 const READ_AHEAD: usize = 1 << 16;
 
-/// Open loop: minimum number of groups to read ahead, even if they are large. A group consists of
-/// the records with the same time, and the thread must read all of them before they are due.
+/// Open loop: number of groups that reading ahead aims for, even if the groups are large. A group
+/// consists of the records with the same time. The thread must read all of them before the first is
+/// due.
 const GROUPS_AHEAD: usize = 2;
 
 /// The requests of one thread, in the order of the trace.
 ///
-/// In an open loop, the records with the same time form a group. Their due times have even
-/// intervals, which depend on the number of records. So no request of a group can be taken before
-/// the last record of the group was read.
+/// In an open loop, the records with the same time form a group. The due times within a group have
+/// even intervals, which depend on the group's number of records. So a request can be taken only
+/// after the last record of its group was read.
 #[derive(Debug)]
 pub(crate) struct Feed {
     reader: Reader<BufReader<File>>,
@@ -46,11 +47,11 @@ pub(crate) struct Feed {
     own: usize,
     /// Maximum number of further records to read.
     left: u64,
-    /// Requests that were read and not taken, with their connections. In an open loop, the field
-    /// `due` contains the index in the group at first. The due time replaces it when the request is
-    /// taken.
+    /// Requests that were read and not taken, each with its connection. In an open loop, their
+    /// field `due` contains the record's index in its group. [`take`](Self::take) replaces it by
+    /// the due time.
     read: VecDeque<(usize, Recorded)>,
-    /// Open loop: the complete groups with requests in `read`.
+    /// Open loop: the complete groups, whose requests are the first ones in `read`.
     groups: VecDeque<Group>,
     /// Open loop: the incomplete group, whose requests are the last ones in `read`; `None` before
     /// the first record and after the last one.
@@ -65,7 +66,7 @@ pub(crate) struct Feed {
 struct Group {
     at_nanos: u64,
     unit_nanos: u64,
-    /// Number of records of all threads.
+    /// Number of records for all threads together.
     records: u64,
     /// Number of requests of this thread in `read`.
     own: usize,
@@ -78,12 +79,12 @@ struct Group {
 struct Timed {
     at_nanos: u64,
     unit_nanos: u64,
-    /// The connection and the request; `None` for a connection of another thread.
+    /// The connection and the request; `None` if the connection belongs to another thread.
     request: Option<(usize, Recorded)>,
 }
 
 impl Feed {
-    /// Returns the requests of a thread, or `None` if the run replays no trace.
+    /// Returns the feed of a thread, or `None` if the run replays no trace.
     ///
     /// # Errors
     /// The file cannot be opened or is not a regular file, or its first record cannot be read or
@@ -118,8 +119,8 @@ impl Feed {
         Ok(Some(feed))
     }
 
-    /// Returns the error that ended the trace. `None` for a trace without an error, and until all
-    /// earlier requests were taken.
+    /// Returns the error that ended the trace, once all earlier requests were taken. Before that,
+    /// and without an error, returns `None`.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.has_ended())
     }
@@ -129,8 +130,9 @@ impl Feed {
         self.is_read && self.read.is_empty()
     }
 
-    /// Returns whether to call [`read_some`](Self::read_some): the closed loop has no request left,
-    /// or the open loop has read fewer requests or groups ahead than it should.
+    /// Returns whether to call [`read_some`](Self::read_some): a closed loop has no request left,
+    /// or an open loop has fewer requests than [`READ_AHEAD`] or fewer groups than
+    /// [`GROUPS_AHEAD`].
     pub(crate) fn wants_more(&self) -> bool {
         let has_few = match self.trace.speed {
             Some(_) => self.groups.len() < GROUPS_AHEAD || self.read.len() < READ_AHEAD,
@@ -155,8 +157,9 @@ impl Feed {
         }
     }
 
-    /// Takes the next request, with the index of its connection in this thread. `None` at the end,
-    /// or if the caller must call [`read_some`](Self::read_some) first.
+    /// Removes and returns the next request, with the index of its connection in this thread.
+    /// Returns `None` at the end of the trace, or if the caller must call
+    /// [`read_some`](Self::read_some) first.
     pub(crate) fn take(&mut self) -> Option<(usize, Recorded)> {
         if !self.has_next() {
             return None;
@@ -271,16 +274,16 @@ impl Feed {
 }
 
 impl Group {
-    /// Spreads the records evenly over one unit of their recorded time. If the next group starts
-    /// earlier, spreads them over the time until then.
+    /// Spreads the records of the group evenly over the time until the next group, but at most over
+    /// one unit of the recorded times.
     #[expect(clippy::cast_precision_loss, reason = "a time needs no last digit")]
     fn spread_until(self, next_nanos: Option<u64>) -> Self {
         let until_next = next_nanos.map_or(self.unit_nanos, |next| next - self.at_nanos);
         Self { spread: until_next.min(self.unit_nanos) as f64 / self.records as f64, ..self }
     }
 
-    /// Returns the time at which the record at an index is due, in nanoseconds since the start of
-    /// the run.
+    /// Returns the due time of the group's record at `index`, in nanoseconds since the start of the
+    /// run.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
@@ -329,8 +332,8 @@ mod tests {
         all
     }
 
-    /// Neither many records of one second nor many records of other threads block the event loop
-    /// for long.
+    /// One call reads a limited number of records, even if one second has many records or most
+    /// records belong to other threads.
     #[test]
     fn a_step_reads_a_limited_number_of_records() {
         let mut text = String::new();
@@ -381,7 +384,7 @@ mod tests {
         assert_eq!((feed.read.len(), feed.groups.len()), (2000, 2));
     }
 
-    /// A malformed line ends a run only after the requests of the lines before it were taken.
+    /// A malformed line is reported only after the requests of the earlier lines were taken.
     #[test]
     fn a_wrong_line_is_named_when_it_is_reached() {
         for options in ["-t 1", "-t 1 --speed 1"] {

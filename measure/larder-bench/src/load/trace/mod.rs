@@ -1,4 +1,4 @@
-//! The replay of a trace.
+//! Replays a trace.
 
 pub(crate) mod feed;
 pub(crate) mod replay;

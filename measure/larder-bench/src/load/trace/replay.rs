@@ -1,4 +1,4 @@
-//! Distributes the recorded requests of a thread to its clients.
+//! Distributes the recorded requests of a thread among its clients.
 
 use crate::load::client::Client;
 use crate::load::requests::trace_queue::TraceQueue;
@@ -21,13 +21,14 @@ pub(crate) struct Replay {
     /// Number of waiting requests of each client.
     waiting: Vec<usize>,
     waiting_sum: usize,
-    /// Number of clients whose waiting requests are too few to fill a pipeline.
+    /// Number of clients with fewer waiting requests than a full pipeline.
     short: usize,
     pipeline: usize,
     /// Whether the last requests were distributed.
     has_ended: bool,
-    /// Requests of lost clients. In an open loop, they have their due times. In a closed loop, they
-    /// have the time at which they were distributed or at which their client was lost.
+    /// Requests of lost clients. In an open loop, they wait from their due times. In a closed loop,
+    /// they wait from the time of their distribution or, if they were in the queue, from the loss
+    /// of the client.
     lost: Unsent,
 }
 
@@ -72,14 +73,14 @@ impl Replay {
         self.has_ended
     }
 
-    /// Returns whether further requests become due, even if all clients are lost.
+    /// Returns whether further requests will become due even if all clients are lost.
     pub(crate) fn is_due_later(&self) -> bool {
         self.is_open_loop && !self.has_ended
     }
 
-    /// Returns the time at which the event loop must call [`distribute`](Self::distribute), in
-    /// nanoseconds since the start of the run. `None` if no request is due before `end`, or if
-    /// clients have to send requests first.
+    /// Returns the time at which the event loop must next call [`distribute`](Self::distribute), in
+    /// nanoseconds since the start of the run. Returns `None` if no further request is due before
+    /// `end`, or if clients must first send requests from their queues.
     pub(crate) fn due(&self, end: u64) -> Option<u64> {
         if self.has_ended || !self.has_room() {
             return None;
@@ -91,7 +92,7 @@ impl Replay {
         Some(if self.feed.wants_more() { 0 } else { due })
     }
 
-    /// Returns whether clients can take requests.
+    /// Returns whether the queues of the clients may receive further requests.
     fn has_room(&self) -> bool {
         self.waiting_sum < WAITING_MAX && (self.is_open_loop || self.short > 0)
     }
@@ -102,11 +103,11 @@ impl Replay {
         self.is_open_loop && (self.waiting_sum > 0 || due.is_some_and(|due| due < end))
     }
 
-    /// Moves requests to the queues of their clients. In an open loop, these are the requests that
-    /// were due until `now` and before `end`; in a closed loop, enough requests to keep clients
-    /// busy. Counts requests of lost clients in `lost`. Then reads further records. A call
+    /// Moves requests to the queues of their clients. In an open loop, moves the requests that were
+    /// due until `now` and before `end`. In a closed loop, moves enough requests to keep the
+    /// clients busy. Counts requests of lost clients in `lost`. Then reads further records. A call
     /// distributes a limited number of requests and reads a limited number of records. Returns the
-    /// clients whose empty queues received requests.
+    /// clients whose queues were empty and received requests.
     pub(crate) fn distribute(
         &mut self,
         now: u64,
@@ -164,8 +165,8 @@ impl Replay {
 
     /// Moves the waiting requests of a lost client that are due before `end` to `self.lost`.
     pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64, end: u64) {
-        // Acts as if the queue of the lost client were full. So the client does not count in
-        // `short`, and a closed loop does not take further requests from the feed for it.
+        // Treats the queue of the lost client as full. So the client does not count in `short`, and
+        // a closed loop does not read further requests on its account.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;
         for request in client.trace().into_iter().flat_map(TraceQueue::drain) {
@@ -176,9 +177,9 @@ impl Replay {
         }
     }
 
-    /// Counts unsent requests that were due before `until`, with their waiting times until `now`.
-    /// In an open loop, counts all of them; in a closed loop, only the requests of lost clients.
-    /// Returns the error that ended the trace before `until`, or `None` without one.
+    /// Counts unsent requests that were due before `until` as never sent, with their waiting times
+    /// until `now`. A closed loop counts only the requests of lost clients. Returns the error if
+    /// one ended the trace before `until`.
     pub(crate) fn count_never_sent<'c>(
         mut self,
         until: u64,
@@ -222,7 +223,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// Returns the replay of `text` on the only thread of a load.
+    /// Returns a single-threaded replay of `text`.
     fn replay(text: &str, options: &str, interrupted: bool) -> Result<Replay, RunError> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.csv");
@@ -233,7 +234,8 @@ mod tests {
         Ok(Replay::open(&load, 0, &AtomicBool::new(interrupted))?.unwrap())
     }
 
-    /// Reading many records of one second takes time, but the first request is due at once.
+    /// The first request is due at once, so its group is read before the run, even if it has many
+    /// records.
     #[test]
     fn the_first_requests_are_read_before_the_run() {
         let text = "0,k,1,1,1,get,0\n".repeat(1000);

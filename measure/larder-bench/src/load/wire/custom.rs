@@ -9,8 +9,8 @@ use larder_target::Protocol;
 
 /// Placeholder of a key.
 pub(crate) const KEY: &str = "__key__";
-/// Placeholder of a value. In memcached's text and meta protocols, the length of the value replaces
-/// it, and the value follows the line.
+/// Placeholder of a value. In memcached's text and meta protocols, the encoder replaces it by the
+/// length of the value, and the value follows the line.
 pub(crate) const DATA: &str = "__data__";
 
 /// The custom commands, in the order of sending.
@@ -27,7 +27,7 @@ struct Encoded {
     ratio: u32,
     /// Number of keys.
     keys: usize,
-    /// Number of keys before the first value; `None` without a value.
+    /// Number of keys that precede the first value; `None` without a value.
     keys_before_value: Option<usize>,
     parts: Vec<Part>,
 }
@@ -51,7 +51,8 @@ pub(crate) enum Response<'b> {
     Error(&'b [u8]),
     /// The header of an array with this number of elements.
     Array(usize),
-    /// A line that is not the last one of the reply, with the length of its value if it has one.
+    /// A line that further lines of the reply follow. Contains the length of its value, if it has
+    /// one.
     More(Option<usize>),
     /// `END`: the last line of a reply. Without a line before it, the key was not found.
     End,
@@ -85,12 +86,12 @@ impl CustomCommands {
         self.commands.is_empty()
     }
 
-    /// Returns the commands, each with the number of times that a client sends it in a row.
+    /// Returns the commands, each with the number of consecutive times that a client sends it.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (Kind, u32)> {
         self.commands.iter().map(|command| (command.kind, command.ratio))
     }
 
-    /// Returns the number of the command at a position of the cycle, and the position after it.
+    /// Returns the number of the command at position `turn` of the cycle, and the next position.
     pub(crate) fn at(&self, turn: u32) -> (usize, u32) {
         let mut before = 0;
         for (number, command) in self.commands.iter().enumerate() {
@@ -103,7 +104,7 @@ impl CustomCommands {
         (0, 0)
     }
 
-    /// Returns the kind of a command, by its number.
+    /// Returns the kind of the command with this number.
     pub(crate) fn kind(&self, number: usize) -> Kind {
         self.commands[number].kind
     }
@@ -162,8 +163,8 @@ impl CustomCommands {
         }
     }
 
-    /// Appends the first key of a command as the command sends it: the complete word that contains
-    /// the placeholder. Appends nothing for a command without a key.
+    /// Appends the first key of a command in the form in which it is sent: the complete word that
+    /// contains the placeholder. Appends nothing for a command without a key.
     pub(crate) fn write_key(&self, number: usize, key: Option<WireKey<'_>>, out: &mut Vec<u8>) {
         let word = self.commands[number].parts.iter().find_map(|part| match part {
             Part::Key(before, after) => Some((before, after)),
@@ -252,8 +253,8 @@ pub(crate) fn key_count(line: &str) -> usize {
     split(line).unwrap_or_default().iter().filter(has_key).count()
 }
 
-/// Returns the requirement that a command violates, as the text after "expected", or `None` if the
-/// command is valid.
+/// Returns `None` if a command is valid. Otherwise returns the violated requirement, as the text
+/// after "expected" in an error message.
 pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
     let Some(words) = split(line) else { return Some("closed quotes with a space after them") };
     let has = |word: &[u8], what: &str| find(word, what.as_bytes()).is_some();

@@ -18,12 +18,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     protocol: Protocol,
-    /// Whether gets of several keys in the meta protocol ask the server to return the keys, too.
-    /// Values can be verified only with their keys.
+    /// Whether gets of several keys in the meta protocol also request the keys, which verification
+    /// needs.
     with_keys: bool,
     /// The keys of each key space.
     names: Vec<NumberedKeys>,
-    /// Buffer for a value of two parts.
+    /// Buffer in which values of two parts are joined.
     value: Vec<u8>,
 }
 
@@ -44,13 +44,13 @@ impl Writer {
         }
     }
 
-    /// Returns the key of a number in a key space.
+    /// Returns key `number` of a key space.
     #[inline]
     pub(crate) fn key(&mut self, space: u16, number: u64) -> WireKey<'_> {
         self.names[usize::from(space)].key(number)
     }
 
-    /// Returns the keys of a key space, and the bytes of a value.
+    /// Returns the names of a key space's keys, and the bytes of a value.
     pub(crate) fn parts<'v>(
         &'v mut self,
         space: u16,
@@ -124,8 +124,8 @@ impl Writer {
 /// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is none.
 #[inline]
 fn exptime(ttl_secs: u32) -> Exptime {
-    // A longer TTL is sent as a Unix time. A shorter one is sent as it is, so that the load loop
-    // need not read the clock.
+    // A TTL above the limit for relative times is sent as a Unix time. A shorter TTL is sent
+    // unchanged, so the load loop need not read the clock.
     if i64::from(ttl_secs) <= RELATIVE_SECS_MAX {
         return Exptime(ttl_secs.into());
     }

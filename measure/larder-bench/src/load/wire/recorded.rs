@@ -41,7 +41,7 @@ impl Recorded {
         }
     }
 
-    /// Returns the set that follows a get that missed.
+    /// Converts a get that missed to the set that follows it.
     pub(crate) fn into_set(self) -> Self {
         Self { operation: Operation::Set, due: None, set_on_miss: false, ..self }
     }
@@ -51,7 +51,7 @@ impl Recorded {
         matches!(self.operation, Operation::Get | Operation::Gets)
     }
 
-    /// Returns the row of the results that counts the request.
+    /// Returns the command whose result row counts the request.
     pub(crate) fn kind(&self) -> Kind {
         kind(self.operation)
     }
@@ -164,7 +164,7 @@ impl Recorded {
     }
 }
 
-/// Returns the row of an operation. Rows are in the order of [`Operation::ALL`].
+/// Returns the command of an operation. Commands are numbered in the order of [`Operation::ALL`].
 fn kind(operation: Operation) -> Kind {
     let place = Operation::ALL.iter().position(|other| *other == operation);
     Kind::of_number(place.unwrap_or(0))
@@ -185,8 +185,8 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Decodes the response at the start of `bytes`. A response that does not match the kind `asked` is
-/// malformed.
+/// Decodes the response at the start of `bytes`. A response that does not match a request of the
+/// kind `asked` is malformed.
 pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Read<Response<'_>> {
     let asked = Operation::ALL.into_iter().find(|operation| asked == Some(kind(*operation)));
     let response = match protocol {
@@ -197,8 +197,8 @@ pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Rea
     response.unwrap_or(Read::Malformed)
 }
 
-/// Converts a decoded response. `None` if it is malformed, unrequested, or does not match the
-/// operation.
+/// Converts a decoded response. Treats it as malformed if no request is outstanding, or if it does
+/// not match the operation.
 fn decode<'b, T>(
     read: Read<T>,
     asked: Option<Operation>,
@@ -211,7 +211,7 @@ fn decode<'b, T>(
     }
 }
 
-/// The kind of the expected responses to an operation.
+/// The kind of response that an operation expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExpectedAnswer {
     Value,
@@ -334,8 +334,8 @@ fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>>
     })
 }
 
-/// The values of recorded requests, with the recorded lengths. The bytes of values longer than 20
-/// bytes derive from the key.
+/// Generates the values of recorded requests in their recorded lengths. The bytes of values longer
+/// than 20 bytes derive from the key.
 #[derive(Debug)]
 pub(crate) struct RecordedValues {
     pool: Vec<u8>,
@@ -344,14 +344,15 @@ pub(crate) struct RecordedValues {
 /// Number of offsets in the pool at which a value can start.
 const OFFSETS: usize = 1 << 16;
 
-/// Values up to this length in bytes are contiguous in the pool; longer ones can repeat its bytes.
+/// Maximum length in bytes of a value that is a contiguous slice of the pool. A longer value can
+/// repeat bytes of the pool.
 const PIECE_LEN: usize = 1 << 20;
 
-/// The value of a counter of 20 digits. Shorter counters are the start of it. Each of them fits in
-/// an unsigned number of 64 bits.
+/// The value of a counter of 20 digits. Shorter counters are prefixes of it. All of them fit in a
+/// `u64`.
 const NUMBER: &[u8; 20] = b"10101010101010101010";
 
-/// The value of a counter of 20 bytes over RESP, whose counters are signed numbers of 64 bits.
+/// The value of a counter of 20 bytes over RESP. Counters of RESP are of type `i64`.
 const SIGNED_NUMBER: &[u8; 20] = b"-1010101010101010101";
 
 impl RecordedValues {
@@ -377,8 +378,8 @@ impl RecordedValues {
         }
     }
 
-    /// Returns the value of a key over RESP. A positive number of 20 digits exceeds RESP's
-    /// counters.
+    /// Returns the value of a key over RESP. It differs from [`of`](Self::of) for 20 bytes, because
+    /// a positive number of 20 digits exceeds an `i64`.
     fn of_resp(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         if len == 20 { Cow::Borrowed(SIGNED_NUMBER) } else { self.of(key, len) }
     }

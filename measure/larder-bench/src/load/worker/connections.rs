@@ -32,8 +32,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Registers a connection for events after its opening has started. Drops it if `opened` or the
-    /// registration is an error.
+    /// Registers a connection for events after the worker has started to open it. Drops the
+    /// connection if `opened` is an error or the registration fails.
     pub(super) fn begin_serving(
         &mut self,
         index: usize,
@@ -78,7 +78,8 @@ impl Worker<'_> {
     }
 
     /// Handles the loss of a connection. With `--reconnect-on-error`, schedules its reconnect.
-    /// Otherwise removes the connection, and its client if it has no other connection.
+    /// Otherwise removes the connection, and also its client if this was the client's last
+    /// connection.
     #[cold]
     pub(super) fn drop_connection(&mut self, index: usize, server: usize, error: &Error) {
         if self.load.settings.reconnect_on_error {
@@ -106,8 +107,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Schedules the reconnect of a lost connection. Counts the loss and the outstanding requests
-    /// if the connection was open.
+    /// Schedules the reconnect of a lost connection. If the connection was open, counts the loss
+    /// and the outstanding requests.
     #[cold]
     fn reopen_later(&mut self, index: usize, server: usize) {
         let elapsed = self.start.elapsed();
@@ -118,9 +119,8 @@ impl Worker<'_> {
         let was_open = connection.is_open();
         let lost = connection.lose();
         self.reopening.push((index, server, elapsed + REOPEN_AFTER));
-        // Does not count a failed reconnect. Either the loss of the connection was counted before,
-        // or the reconnect is due to `--reconnect-interval`. In that case, no request is
-        // outstanding.
+        // A failed reconnect does not count. Either the loss of the connection was already counted,
+        // or `--reconnect-interval` caused the reconnect and no request is outstanding.
         if was_open {
             let now = nanos(elapsed);
             let waited = lost.iter().map(|request| (request.kind(), request.waited(now)));
@@ -128,8 +128,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Starts the due reconnects, unless the run has ended. Removes a client that is done instead
-    /// of reconnecting it.
+    /// Starts the due reconnects, unless the run has ended. If the client is already done, removes
+    /// it instead.
     pub(super) fn reopen_lost(&mut self, elapsed: Duration) {
         if self.reopening.is_empty() || self.has_ended(elapsed) {
             return;

@@ -1,4 +1,4 @@
-//! The end of a worker: counts unsent and unanswered requests.
+//! The final statistics of a worker: counts unsent and unanswered requests.
 
 use super::{Worker, WorkerEnd};
 use crate::load::client::Client;

@@ -28,19 +28,19 @@ use std::time::{Duration, Instant};
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Maximum interval between checks of the flags of [`Control`].
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
-/// A worker updates the time of the last reply in [`Control`] only after at least this time, so
-/// that workers rarely write to shared memory.
+/// Minimum interval at which a worker updates the time of the last reply in [`Control`], so that
+/// workers rarely write to shared memory.
 const PROGRESS_STEP: Duration = Duration::from_millis(1);
-/// Time after the end of an open loop in which workers still send due requests, so that a server or
-/// a load generator that was late can catch up.
+/// How long after the end of an open loop workers still send requests that were due before, so that
+/// a slow server or load generator can catch up.
 const CATCH_UP_TIME: Duration = Duration::from_secs(1);
 /// Maximum time to wait for outstanding replies after a signal.
 const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);
-/// When a request is due within this time, the worker polls without blocking, because the event
-/// queue's timeout has a resolution of a millisecond.
+/// If a request is due within this time, the worker polls without blocking: the event queue's
+/// timeout has a resolution of only a millisecond.
 const SPIN_TIME: Duration = Duration::from_millis(2);
-/// Some clients receive no event: all of their last requests were for lost servers, or they have
-/// just lost a connection. They continue after at most this time.
+/// Maximum delay before a client without events continues. A client receives no event if all of its
+/// last requests were for lost servers, or if it has just lost a connection.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// Delay before each attempt to reconnect a lost connection.
 const REOPEN_AFTER: Duration = Duration::from_millis(2);
@@ -55,12 +55,12 @@ pub(crate) struct Worker<'l> {
     clients: Vec<Option<Client>>,
     /// Number of connections of each client.
     servers: usize,
-    /// Clients that must continue without an event, because none will arrive for them. All of their
-    /// last requests were for lost servers, or they have just lost a connection.
+    /// Clients that continue after [`RETRY_AFTER`] because no event will arrive for them: all of
+    /// their last requests were for lost servers, or they have just lost a connection.
     waiting: Vec<usize>,
     /// Scheduled reconnects: client, server and time.
     reopening: Vec<(usize, usize, Duration)>,
-    /// Requests for lost servers, which were not sent.
+    /// Requests that were not sent because their server is lost.
     unsent: Unsent,
     /// The time of the last check for connections that take too long to open.
     opening_checked: Duration,
@@ -71,7 +71,7 @@ pub(crate) struct Worker<'l> {
     writer: Writer,
     stats: LoadStats,
     start: Instant,
-    /// No request becomes due after this time. It is the end of a timed run, or the time of a
+    /// The time after which no request becomes due: the end of a timed run, or the arrival of a
     /// signal. `None` in other runs until a signal arrives.
     end: Option<Duration>,
     /// Maximum time to wait for outstanding replies after `end`.
@@ -83,9 +83,9 @@ pub(crate) struct Worker<'l> {
     client_stats: Vec<ClientStats>,
     /// Number of clients that are neither done nor lost.
     busy: usize,
-    /// Number of lost connections, without those that are reconnected.
+    /// Number of lost connections. Connections that are reconnected do not count.
     lost: usize,
-    /// The time of the last event that announced data or the end of a connection's stream.
+    /// The time of the last event with data or the end of a stream.
     last_event: Duration,
     /// The last time at which a reply arrived or nothing was outstanding.
     progress: Duration,
@@ -99,9 +99,9 @@ pub(crate) struct Worker<'l> {
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
     /// Time from the start of the run to the last reply. If a time limit, a signal or an early end
-    /// stopped the worker, the value is at least the time until that event.
+    /// stopped the worker later, the time until then.
     pub(crate) time: Duration,
-    /// Number of lost connections, without those that are reconnected.
+    /// Number of lost connections. Connections that are reconnected do not count.
     pub(crate) lost: usize,
     /// Number of connections with an incomplete TLS handshake.
     pub(crate) handshaking: usize,
@@ -125,7 +125,8 @@ impl<'l> Worker<'l> {
         interrupted: &AtomicBool,
     ) -> Result<Self, RunError> {
         let poll = Poll::new().map_err(RunError::System)?;
-        // A connection's token is its index among the connections of all clients of this worker.
+        // A connection's token is its index in the sequence of all connections of this worker's
+        // clients.
         let connections = clients.iter_mut().flat_map(Client::connections_mut);
         for (place, connection) in connections.enumerate() {
             if !connection.is_dormant() {
@@ -195,8 +196,8 @@ impl<'l> Worker<'l> {
             let elapsed = self.start.elapsed();
             if elapsed >= reported + REPORT_EVERY {
                 self.report(reports);
-                // Reports cover full seconds since the start, so that the reports of all workers
-                // match.
+                // Reports start at full seconds since the start of the run, so that the reports of
+                // all workers cover the same seconds.
                 reported = Duration::from_secs(elapsed.as_secs());
                 self.stats.second = seconds(reported);
             }
@@ -234,7 +235,8 @@ impl<'l> Worker<'l> {
         self.end.is_some_and(|end| elapsed >= end)
     }
 
-    /// Ends the run after a signal, and publishes the time of the last progress in [`Control`].
+    /// Sets the end of the run when a signal arrives, and publishes the time of the last progress
+    /// in [`Control`].
     fn watch(&mut self, elapsed: Duration) {
         if self.control.is_interrupted() && !self.interrupted {
             self.interrupted = true;
@@ -263,15 +265,15 @@ impl<'l> Worker<'l> {
         self.clients.get_mut(index)?.as_mut()?.connection(server)
     }
 
-    /// Continues the clients that receive no event.
+    /// Continues the clients for which no event will arrive.
     fn resume_waiting(&mut self, elapsed: Duration) {
         for index in std::mem::take(&mut self.waiting) {
             self.go_on(index, elapsed);
         }
     }
 
-    /// Returns whether the worker has nothing left to send or to wait for, or the time to wait for
-    /// replies is over.
+    /// Returns whether the worker has nothing left to send or to wait for, or has waited for
+    /// replies until the timeout.
     fn is_finished(&self, elapsed: Duration) -> bool {
         let Some(end) = self.end.filter(|end| elapsed >= *end) else {
             // In a timed open loop, requests become due until the end, even without a connection.
@@ -301,10 +303,10 @@ impl<'l> Worker<'l> {
         self.schedule.is_some() || self.bursts.is_some()
     }
 
-    /// Returns the timeout of the event queue: the time until the first of several events, at most
-    /// [`CHECK_EVERY`]. The events are the next report, the end of the run or of the wait for
-    /// replies, and the next step, reconnect, retry or scheduled request. For a scheduled request,
-    /// the time is shorter by [`SPIN_TIME`].
+    /// Returns the timeout of the event queue: the time until the next timed action, at most
+    /// [`CHECK_EVERY`]. Timed actions are a report, the end of the run or of the wait for replies,
+    /// and a step, reconnect, retry or scheduled request. The timeout ends [`SPIN_TIME`] before a
+    /// scheduled request.
     fn wait(&self, elapsed: Duration, reported: Duration) -> Duration {
         let mut wait = (reported + REPORT_EVERY).saturating_sub(elapsed).min(CHECK_EVERY);
         let ended = self.has_ended(elapsed);
@@ -341,8 +343,8 @@ impl<'l> Worker<'l> {
         wait
     }
 
-    /// Handles an event of a connection: reads replies, continues its opening, sends requests, and
-    /// starts its reconnect after `--reconnect-interval`.
+    /// Handles an event of a connection: continues to open it, reads replies, sends requests, and
+    /// starts a reconnect that `--reconnect-interval` requires.
     fn serve(&mut self, place: usize, arrived: Arrived) {
         let (index, server) = (place / self.servers, place % self.servers);
         let start = self.start;
@@ -390,7 +392,7 @@ impl<'l> Worker<'l> {
     }
 
     fn report(&mut self, reports: &Sender<LoadStats>) {
-        // Fails if the receiver was dropped. The load continues without reports.
+        // Sending fails if the receiver was dropped. The load then continues without reports.
         let _ = reports.send(self.stats.clone());
         self.stats.clear();
     }

@@ -1,4 +1,4 @@
-//! Sends the requests of a worker: chooses their times and clients.
+//! Sends the requests of a worker: chooses the times and the clients.
 
 use super::{CATCH_UP_TIME, Worker};
 use crate::load::client::Client;
@@ -7,7 +7,7 @@ use crate::load::pace::bursts::Next;
 use std::time::Duration;
 
 impl Worker<'_> {
-    /// Sends the first requests of a closed loop. Replies trigger the others.
+    /// Sends the first requests of a closed loop. Later requests follow replies.
     pub(super) fn begin(&mut self) {
         for index in 0..self.clients.len() {
             if !self.is_open_loop() {
@@ -16,9 +16,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Continues a client after an event or a pause. Removes the client if it is done. In a run
-    /// with a schedule, a ready client unblocks the schedule. In other runs, the client sends
-    /// further requests.
+    /// Continues a client after an event or a pause. Removes the client if it is done. If the run
+    /// has a schedule, a ready client unblocks it. Otherwise the client sends further requests.
     #[inline]
     pub(super) fn go_on(&mut self, index: usize, elapsed: Duration) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
@@ -70,9 +69,9 @@ impl Worker<'_> {
         self.end.is_some_and(|end| now >= end + CATCH_UP_TIME)
     }
 
-    /// Distributes a limited number of recorded requests to their clients: due requests or, in a
-    /// closed loop, enough requests to keep the clients busy. Clients whose queues were empty send
-    /// them at once.
+    /// Distributes a limited number of recorded requests to the queues of their clients: due
+    /// requests or, in a closed loop, enough to keep the clients busy. Clients with formerly empty
+    /// queues send at once.
     pub(super) fn replay(&mut self, elapsed: Duration) {
         let is_late = self.is_too_late(elapsed);
         let Some(replay) = &mut self.replay else { return };
@@ -113,10 +112,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends requests of a client's bursts until its pipeline is full. If this call starts a burst,
-    /// the latency of its requests counts from the due time of the burst. The latency of other
+    /// Sends requests of a client's bursts until its pipeline is full. The latency of requests in a
+    /// burst that this call starts counts from the due time of the burst. The latency of other
     /// requests counts from `now`. Returns the due time of the last burst that this call has
-    /// started; `None` if it has started none.
+    /// started, or `None` if it has started none.
     fn send_burst(&mut self, index: usize, now: u64) -> Option<u64> {
         let (bursts, client) = (self.bursts.as_mut()?, self.clients[index].as_mut()?);
         if client.is_dormant() {
