@@ -1,9 +1,9 @@
-//! Simulates a distant server: forwards connections to a server and delays its replies.
+//! Simulates a distant server: forwards connections to a server, and delays the server's replies.
 //!
 //! `delay_proxy SERVER MILLIS` listens on a free port of the loopback interface and prints the
-//! port. It delivers replies after the delay, in order and without limiting their rate. Delayed
-//! bytes wait in a queue. Requests and the opening of connections have no delay. The proxy stops
-//! when its standard input is closed.
+//! port. It delivers replies in order after the delay, and does not limit their rate: delayed bytes
+//! wait in a queue. It delays neither requests nor the opening of connections. The proxy stops when
+//! its standard input is closed.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writeln!(io::stdout(), "{}", listener.local_addr()?.port())?;
     thread::spawn(move || {
         for client in listener.incoming() {
-            // An error closes the connection, so the client sees it.
+            // An error closes the connection to the client.
             drop(client.and_then(|client| connect(client, &server, delay)));
         }
     });
@@ -38,8 +38,7 @@ fn connect(client: TcpStream, server: &str, delay: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies bytes from one side to the other after the delay, until either side closes its
-/// connection.
+/// Copies bytes from `from` to `to` after the delay, until either side closes its connection.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) -> io::Result<()> {
     if delay.is_zero() {
         let copied = io::copy(&mut from, &mut to);

@@ -3,7 +3,7 @@
 //!
 //! [`measure`] sets items until their total size is [`Settings::fill`] times the memory limit. Then
 //! it looks up all keys, or a random sample of them, to count the items that the server still
-//! holds. It does not use the server's own statistics of items.
+//! holds. It does not rely on the server's own item statistics.
 
 use crate::values::Values;
 use clap::Args;
@@ -78,14 +78,14 @@ pub struct FillResult {
     pub offered: u64,
     /// Number of sets that the server rejected.
     pub refused: u64,
-    /// Number of keys that the measurement looked up.
+    /// Number of keys that the measurement looked up after the sets.
     pub probed: u64,
     /// Number of looked-up keys that the server returned.
     pub found: u64,
     /// Number of returned values that differed from the stored value.
     pub wrong: u64,
-    /// Number of items that the server holds: exact if all keys were looked up, otherwise
-    /// estimated.
+    /// Number of items that the server holds: exact if all keys were looked up, otherwise an
+    /// estimate from the sample.
     pub items: f64,
     /// Half the width of the 95 % confidence interval of `items`; 0 if all keys were looked up.
     pub items_error: f64,
@@ -114,7 +114,8 @@ impl FillResult {
         Some(self.items * GIB / self.rss_bytes? as f64)
     }
 
-    /// Returns the bytes of the memory limit per item, minus the sizes of key and value.
+    /// Returns the overhead per item in bytes: the memory limit divided by the number of items,
+    /// minus the sizes of key and value.
     #[must_use]
     pub fn overhead_bytes(&self) -> f64 {
         self.limit_bytes as f64 / self.items - (self.key_bytes + self.value_bytes) as f64
@@ -137,11 +138,11 @@ pub enum Error {
         /// The cause.
         error: io::Error,
     },
-    /// Keys of this size have too few digits for the number of items, or the number exceeds 32
-    /// bits.
+    /// Keys of this size have too few digits to number all items, or the numbers exceed 32 bits.
     #[error("keys of {key_bytes} bytes are too short for {items} items; increase --key-size")]
     ShortKeys {
-        /// Number of items to set, plus the items of earlier measurements of the same server.
+        /// The highest key number: the number of items to set, plus those of earlier measurements
+        /// on the same server.
         items: u64,
         /// The configured key size.
         key_bytes: usize,
@@ -239,7 +240,7 @@ fn write_json(path: &PathBuf, rows: &[Row]) -> Result<(), Error> {
 }
 
 /// Fills a server with items of one size, and counts the items that it still holds. Keys are
-/// numbered from `first_key`, so that measurements of the same server use different keys.
+/// numbered from `first_key`, because measurements on the same server must use different keys.
 ///
 /// # Errors
 /// The connection fails, a reply of the server is malformed, the reply to a get is an error, the
@@ -277,12 +278,12 @@ pub fn measure(
     })
 }
 
-/// Assumed overhead of an item in bytes. It is deliberately low, because with a higher value there
-/// could be too few sets to fill the server.
+/// Assumed overhead of an item in bytes. The value is deliberately low: a value above the server's
+/// overhead could lead to too few sets to fill the server.
 const TYPICAL_OVERHEAD: usize = 24;
 
-/// Converts a key number to 32 bits. Fails if it has more digits than the key size allows, or more
-/// than 32 bits.
+/// Converts a key number to 32 bits. Fails if the number has more digits than the key size allows,
+/// or does not fit 32 bits.
 fn number(keys: u64, settings: &Settings) -> Result<u32, Error> {
     let fits = keys.to_string().len() + KEY_PREFIX.len() <= settings.key_bytes;
     let short = || Error::ShortKeys { items: keys, key_bytes: settings.key_bytes };
@@ -295,8 +296,8 @@ fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|error| Error::Connection { doing, error })
 }
 
-/// Estimates how many of `all` keys the server holds. Of a sample of `asked` keys, the server
-/// returned `found`. The second result is half the width of the 95 % confidence interval.
+/// Estimates how many of `all` keys the server holds, if it returned `found` of a sample of `asked`
+/// keys. The second result is half the width of the 95 % confidence interval.
 fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
     let share = found / asked.max(1.0);
     let left_out = 1.0 - asked / all;

@@ -1,4 +1,5 @@
-//! Values that derive from their keys, so that the measurement can check returned values.
+//! Values that derive from their keys. The measurement can check returned values without storing
+//! them.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
@@ -27,7 +28,7 @@ impl Values {
         &self.pool[start..start + len]
     }
 
-    /// Returns whether `found` is a value of this key, of any length up to the maximum.
+    /// Returns whether `found` is the value of this key for some length up to the maximum.
     pub(crate) fn is_right(&self, key: u32, found: &[u8]) -> bool {
         found.len() <= self.pool.len() - STARTS && self.value(key, found.len()) == found
     }

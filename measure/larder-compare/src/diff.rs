@@ -1,4 +1,4 @@
-//! Compares the results of two comparisons, such as the results of an old and a new version.
+//! Compares the results of two comparisons, for example of an old and a new version of a server.
 
 use crate::Error;
 use crate::metric::Metric;
@@ -31,11 +31,10 @@ pub(crate) struct Difference {
     interval: Option<Interval>,
 }
 
-/// Limit of the loss in a metric, in percent. Without a metric, the limit applies to all compared
-/// metrics that have no limit of their own.
+/// The loss in a metric above which it counts as a regression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// The metric; `None` for all metrics without their own threshold.
+    /// The metric; `None` for all compared metrics without a threshold of their own.
     pub metric: Option<Metric>,
     /// The limit in percent.
     pub percent: f64,
@@ -60,10 +59,10 @@ impl std::str::FromStr for Threshold {
     }
 }
 
-/// Compares two results, writes a table to `text`, and returns the regressions. A metric of a cell
-/// is a regression if it is worse by more than a threshold and differs significantly. A cell of
-/// both results is a regression if it failed only in the new results. If there is a threshold,
-/// cells that the new results lack are also regressions.
+/// Compares two results, writes a table to `text`, and returns the regressions. A regression is a
+/// metric of a cell that is significantly worse, by more than its threshold, or a cell of both
+/// results that failed only in the new ones. If there is a threshold, cells that are missing from
+/// the new results are also regressions.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.
@@ -101,8 +100,9 @@ pub(crate) fn diff(
     Ok(regressions)
 }
 
-/// Returns the threshold of a metric in percent. If the metric has no threshold of its own, the
-/// general threshold applies. If there are several, the last one applies. `None` if there is none.
+/// Returns the threshold of a metric in percent. If the metric has no threshold of its own, uses
+/// the general threshold. Of several thresholds, the last one applies. Returns `None` if no
+/// threshold applies.
 fn limit(thresholds: &[Threshold], metric: Metric) -> Option<f64> {
     let of = |wanted| thresholds.iter().rev().find(|threshold| threshold.metric == wanted);
     of(Some(metric)).or_else(|| of(None)).map(|threshold| threshold.percent)
@@ -135,14 +135,15 @@ impl Side {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }
 
-    /// Returns the reason of the cell's first failed run, or `None` if no run failed.
+    /// Returns the reason for the failure of the cell's first failed run, or `None` if no run
+    /// failed.
     fn failure(&self, place: &Cell) -> Option<&str> {
         let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
         there.find_map(Record::failure)
     }
 
-    /// Returns the values of the compared metrics in each cell, one per run. Omits cells with a
-    /// failed run, because their other runs are a biased selection.
+    /// Returns the values of each compared metric in each cell, one per run. Omits cells with a
+    /// failed run: their successful runs would be a biased sample.
     fn figures(&self) -> BTreeMap<Key, Vec<f64>> {
         let load_cores = self.setup.load_cores.count();
         let mut figures: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
@@ -195,7 +196,7 @@ impl Difference {
         self.interval.is_some_and(|interval| !interval.contains_one())
     }
 
-    /// Returns the size of the change, in percent of the old figure.
+    /// Returns the size of the change in percent of the old median.
     fn loss_percent(&self) -> f64 {
         100.0 * (self.ratio - 1.0).abs()
     }
@@ -210,9 +211,9 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Writes the dates and versions of both results, and whether the machines or the suites differ
-/// (apart from the number of runs). Then writes a table row for each significant difference, and
-/// the numbers of figures without a difference and with too few runs.
+/// Writes the dates and versions of both results, and whether the machines or the suites differ.
+/// Different numbers of runs do not count. Then writes a table with a row for each significant
+/// difference, the number of figures without one, and the number of figures with too few runs.
 fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) {
     let shown: Vec<_> = differences.iter().filter(|one| one.is_significant()).collect();
     let unknown = differences.iter().filter(|one| one.interval.is_none()).count();
@@ -269,7 +270,7 @@ mod tests {
     use tempfile::tempdir;
 
     /// Writes results in which the throughput of `larder` in run n is multiplied by `factor` and by
-    /// 1 + n %. If `fails`, run 1 of each cell of `larder` has failed instead.
+    /// 1 + n %. If `fails` is true, run 1 of each cell of `larder` is a failure instead.
     fn write(folder: &Path, factor: f64, fails: bool) {
         let mut setup = example::setup();
         setup.suite.runs = 5;

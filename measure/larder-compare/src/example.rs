@@ -1,4 +1,4 @@
-//! An invented comparison with results, for tests of reports.
+//! A fictional comparison with results, for tests of reports.
 
 use super::plan::{Cell, trials};
 use super::results::{CellResult, Installed, LatencyProfile, Record, Setup};
@@ -97,8 +97,8 @@ fn found(cell: &Cell) -> CellResult {
     }
 }
 
-/// Returns the latency profile of a three-second load whose latency doubles from quantile 0 to 0.9,
-/// from 0.9 to 0.99, and so on; `None` if the cell failed.
+/// Returns the latency profile of a three-second load, or `None` if the cell failed. The latency
+/// doubles from quantile 0 to 0.9, from 0.9 to 0.99, and so on.
 fn course(cell: &Cell) -> Option<LatencyProfile> {
     let CellResult::Measured(outcome) = found(cell) else { return None };
     let p50 = outcome.total().latency.p50;
@@ -107,7 +107,7 @@ fn course(cell: &Cell) -> Option<LatencyProfile> {
     Some(LatencyProfile { min_micros: p50 / 4.0, quantiles: (0..6).map(step).collect(), by_second })
 }
 
-/// Returns the results of a run. The factors `good` (of the server) and `luck` (of the run)
+/// Returns the results of a run. The factors `good` (for the server) and `luck` (for the run)
 /// multiply the rate and divide the latencies. `good` also divides the CPU times.
 fn outcome(cell: &Cell, good: f64, luck: f64) -> Outcome {
     let deep = (cell.pipeline as f64).sqrt();

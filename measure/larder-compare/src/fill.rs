@@ -1,4 +1,4 @@
-//! Runs a fill phase of a suite with the measurement of `larder bench fill`.
+//! Runs a fill phase of a suite, as `larder bench fill` does.
 
 use super::results::FillResult;
 use super::suite::Fill;
@@ -12,7 +12,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The server cannot be reached, the connection fails, a reply of the server is malformed, the
-/// reply to a get is an error, the fill needs 2^32 items or more, or `protocol` is the binary one.
+/// reply to a get is an error, the fill needs 2^32 items or more, or `protocol` is the binary
+/// protocol.
 pub(crate) fn fill(
     fill: Fill,
     address: &ServerAddress,
@@ -30,8 +31,8 @@ pub(crate) fn fill(
     };
     let target = Target::Running { address: address.clone(), pid: Some(pid) };
     let mut server = target.open(dialect, Some(limit_mb)).map_err(|error| error.to_string())?;
-    // Replaces the limit that the server reports with the limit of the suite, because servers may
-    // round it.
+    // Uses the limit of the suite instead of the limit that the server reports, which may be
+    // rounded.
     server.limit_bytes = limit_mb << 20;
     let held = measure(&mut server, 0, &settings(fill)).map_err(|error| error.to_string())?;
     Ok(FillResult {

@@ -1,9 +1,9 @@
-//! `larder compare`: starts, loads and stops several servers one after another, and compares them.
-//! It can also compare the results of two earlier comparisons (`diff`).
+//! `larder compare`: starts several servers one after another, applies the same loads to each, and
+//! compares the results. It can also compare the results of two earlier comparisons (`diff`).
 //!
-//! A [`suite`] defines servers and loads, [`plan`] orders the trials, and [`measure`] runs a trial,
-//! with the server on its own [cores](CoreSet). [`results`] saves each result at once; `report`
-//! writes the [`summary`] of all results.
+//! A [`suite`] defines servers and loads, and [`plan`] orders the trials. [`measure`] runs a trial,
+//! with the server and the load on separate [cores](CoreSet). [`results`] saves each result at
+//! once, and `report` writes the [`summary`] of all results.
 
 mod diff;
 mod fill;
@@ -117,18 +117,19 @@ pub enum Error {
     /// A plot cannot be drawn, or its PNG file cannot be written.
     #[error("cannot draw a plot: {0}")]
     Plot(String),
-    /// A file of results to compare is malformed, or the new results have no cell in common with
-    /// the old ones.
+    /// A results file to compare is malformed, or the new and the old results have no cell in
+    /// common.
     #[error("{path} has no usable results: {why}")]
     Unreadable {
-        /// The malformed file or, if no cell is in common, the path of the new results.
+        /// The malformed file, or the path of the new results if they have no cell in common with
+        /// the old ones.
         path: PathBuf,
         /// The error.
         why: String,
     },
-    /// The new results have regressions. These are metrics that are significantly worse, and by
-    /// more than a threshold, and cells of both results that failed only in the new results. If
-    /// there is a threshold, cells that the new results lack are also regressions.
+    /// The new results have regressions: metrics that are significantly worse, by more than their
+    /// threshold, or cells of both results that failed only in the new ones. If there is a
+    /// threshold, cells that are missing from the new results are also regressions.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of regressions.
@@ -148,7 +149,7 @@ pub enum Error {
         /// The report.
         report: PathBuf,
     },
-    /// A signal interrupted the comparison, whose results so far are in this output directory.
+    /// A signal interrupted the comparison. The results so far are in this output directory.
     #[error("interrupted; the results so far are in {0}; repeat the command to resume")]
     Interrupted(PathBuf),
 }
@@ -165,22 +166,22 @@ impl Error {
 /// # Errors
 /// The suite or the cores cannot be used, files cannot be read or written, the results in the
 /// output directory have a different setup, the two results to compare are malformed or have no
-/// cell in common, a plot cannot be drawn, or a signal interrupted the comparison. A failed
-/// measurement is an error after the report is written. Regressions are an error after the table of
-/// two results is written.
+/// cell in common, a plot cannot be drawn, or a signal interrupted the comparison. If a measurement
+/// failed, the error is returned after the report is written. If there are regressions, the error
+/// is returned after the table is written.
 pub fn command(arguments: &Arguments) -> Result<(), Error> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Ignores a failed registration. Without a handler, the comparison works, but a signal
-        // stops this process at once, and the server's watchdog then kills the server.
+        // Ignores a failed registration: without a handler, a signal stops this process at once,
+        // and the server's watchdog then kills the server.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
     compare(arguments, &interrupted, &mut io::stderr(), &mut io::stdout())
 }
 
-/// Does the work of [`command`], but stops when `interrupted` becomes true instead of on a signal.
-/// Writes progress to `progress`. Writes to `out` the table of two results or, if the arguments
-/// request it, the Markdown report of a suite.
+/// Does the work of [`command`], but stops when `interrupted` becomes true, and handles no signals.
+/// Writes progress to `progress`. For two results, writes their table to `out`. For a suite, writes
+/// the Markdown report to `out` if the arguments request it.
 ///
 /// # Errors
 /// See [`command`].
@@ -202,7 +203,7 @@ pub fn compare(
     }
     let mut results = Results::open(&folder, &setup)?;
     measure_all(&setup, &mut results, &folder, interrupted, progress)?;
-    // The file may contain more runs than requested, from an earlier comparison.
+    // The file can contain results of an earlier comparison with more runs.
     let is_asked = |record: &&Record| record.cell.run <= setup.suite.runs;
     let records: Vec<Record> = results.records().iter().filter(is_asked).cloned().collect();
     let report = Report::of(&setup, &records);
@@ -433,8 +434,8 @@ fn describe(record: &Record, setup: &Setup) -> String {
     format!("{}: {found}{disturbed}", record.cell)
 }
 
-/// Converts words to a file name: lower case, with a hyphen instead of each sequence of characters
-/// other than letters, digits and dots, and none at either end.
+/// Converts words to a file name in lower case. A hyphen replaces each sequence of characters other
+/// than letters, digits and dots. Hyphens at either end are removed.
 fn file_name(words: &str) -> String {
     let kept = |c: char| if c.is_alphanumeric() || c == '.' { c } else { '-' };
     let name: String = words.to_lowercase().chars().map(kept).collect();
@@ -442,7 +443,7 @@ fn file_name(words: &str) -> String {
     words.collect::<Vec<_>>().join("-")
 }
 
-/// Writes a line of progress. Ignores errors, because results do not depend on the progress.
+/// Writes a line of progress. Ignores errors, because the output of progress is not essential.
 fn print_progress(progress: &mut dyn Write, line: &str) {
     let _ = writeln!(progress, "{line}");
 }

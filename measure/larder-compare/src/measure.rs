@@ -20,19 +20,18 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Runs trials, with their shared state.
+/// Runs trials. Contains the state that they share.
 #[derive(Debug)]
 pub struct Harness<'s> {
     /// The suite.
     pub suite: &'s Suite,
-    /// Cores that servers run on.
+    /// Cores on which servers run.
     pub server_cores: &'s CoreSet,
-    /// Cores that the load runs on.
+    /// Cores on which the load runs.
     pub load_cores: &'s CoreSet,
     /// Number of cores of the machine.
     pub cores: usize,
-    /// Directory for the servers' output. Its parent contains the directories that replace
-    /// `{disk}`.
+    /// Directory for the servers' output. Directories for `{disk}` are created in its parent.
     pub logs: &'s Path,
     /// Flag that stops the trial and its server when it becomes true, for example on a signal.
     pub interrupted: &'s AtomicBool,
@@ -40,9 +39,9 @@ pub struct Harness<'s> {
 
 impl Harness<'_> {
     /// Starts the server from its `program`, runs all phases, and stops the server. Returns a
-    /// record for each measured phase, or `None` if the trial was interrupted. The records are
-    /// failures if the server did not start. `attempt` is 1 for the first measurement of the trial,
-    /// and more for repetitions because of disturbances.
+    /// record for each measured phase, or `None` if the trial was interrupted. If the server did
+    /// not start, all records are failures. `attempt` is 1 for the first measurement of the trial,
+    /// and higher for repetitions after disturbances.
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {
         let cells = trial.cells();
@@ -152,8 +151,8 @@ impl Harness<'_> {
             if let Some(reason) = failure(&outcome, u64::MAX) {
                 return Err(format!("warming up: {reason}"));
             }
-            // The measurement uses the items that the warm-up set with `--fill`, so the faults of
-            // these sets count as faults of the measurement.
+            // The measurement uses the items of the warm-up's `--fill`, so faults of that fill
+            // count as faults of the measurement.
             fill_faults = outcome.take_fill_faults();
             settings.fill = false;
         }
@@ -164,9 +163,11 @@ impl Harness<'_> {
         let course = LatencyProfile::of(&measured);
         let mut outcome = measured.outcome;
         outcome.faults.append(&mut fill_faults);
-        // A CPU time of 0 is below the resolution of the system, so the cost is unknown.
+        // A CPU time of 0 means that the time is below the system's resolution, so the cost is
+        // unknown.
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
-        // A restart replaces the server's process, so a difference of its CPU times has no meaning.
+        // A restart replaces the server's process, so the difference between its CPU times is
+        // meaningless.
         let others_busy = self.others_since(before, pid).filter(|_| restart.is_none());
         let found = match restart.as_ref().and_then(restart::wrong) {
             Some(reason) => {
@@ -179,12 +180,13 @@ impl Harness<'_> {
     }
 
     /// Returns the CPU time of other processes since `before`, in percent of all cores of the
-    /// machine; `None` after less than half a second, and if the system does not report CPU times.
+    /// machine; `None` if less than half a second has passed, or if the system does not report CPU
+    /// times.
     fn others_since(&self, before: Option<CpuTimes>, pid: i32) -> Option<f64> {
         CpuTimes::now(pid)?.others_since(&before?, self.cores)
     }
 
-    /// Returns the settings of a load, and the maximum number of its faults.
+    /// Returns the settings of a load, and the number of faults that it allows.
     fn settings(
         &self,
         trial: &Trial<'_>,
@@ -199,12 +201,12 @@ impl Harness<'_> {
         Ok((Settings { servers: vec![NamedServer::at(address)], ..settings }, arguments.max_faults))
     }
 
-    /// Loads the server. Fails if the load cannot be run or the server exits during it.
+    /// Runs a load on the server. Fails if the load cannot be run or the server exits during it.
     fn load(&self, server: &mut Launched, settings: &Settings) -> Result<Measured, String> {
         self.load_and_restart(server, settings, None).map(|(measured, _)| measured)
     }
 
-    /// Loads the server. If there is a `plan`, restarts the server during the load.
+    /// Runs a load on the server. If there is a `plan`, restarts the server during the load.
     fn load_and_restart(
         &self,
         server: &mut Launched,
@@ -231,8 +233,8 @@ impl Harness<'_> {
         }
     }
 
-    /// Runs `work` on the load's cores. After an interruption, stops the server, so that `work`
-    /// returns.
+    /// Runs `work` on the load's cores. On an interruption, stops the server, which makes `work`
+    /// return.
     fn run_monitored<T: Send>(
         &self,
         server: &mut Launched,
@@ -295,7 +297,7 @@ impl Measurement {
         }
     }
 
-    /// Returns the reason as an error if the measurement failed.
+    /// Returns the reason for the failure as an error, if the measurement failed.
     fn succeeded(self) -> Result<(), String> {
         match self.found {
             CellResult::Failed(failure) => Err(failure.reason),
@@ -304,7 +306,7 @@ impl Measurement {
     }
 }
 
-/// Returns the name of the file with a server's output in a trial.
+/// Returns the name of the file for a server's output in a trial.
 fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
     let Trial { server, workload, threads, pipeline, run } = trial;
     let plural = if *threads == 1 { "" } else { "s" };
@@ -316,8 +318,7 @@ fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
     format!("{}{again}.log", file_name(&name))
 }
 
-/// Converts a run to a result. A run is a failure if it ended early, has no successful request, or
-/// has more than `faults_max` faults.
+/// Converts the outcome of a run to a result: see [`failure`].
 fn judge(outcome: Outcome, faults_max: u64) -> CellResult {
     let outcome = Box::new(outcome);
     match failure(&outcome, faults_max) {
@@ -326,9 +327,10 @@ fn judge(outcome: Outcome, faults_max: u64) -> CellResult {
     }
 }
 
-/// Returns the failure of a run that ended early, has no successful request, or has more than
-/// `faults_max` faults: error replies, lost connections, wrong values, and requests that were never
-/// sent or never answered. `None` for any other run.
+/// Returns the reason why a run counts as failed, or `None` for a successful run. A run has failed
+/// if it ended early, has no successful request, or has more than `faults_max` faults. Faults are
+/// error replies, lost connections, wrong values, and requests that were never sent or never
+/// answered.
 fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     let all = outcome.fault_count();
     let mut kinds: Vec<(&String, &u64)> = outcome.faults.iter().collect();
@@ -342,7 +344,7 @@ fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     }
 }
 
-/// Maximum number of kinds of faults in a reason.
+/// Maximum number of kinds of faults that the reason for a failure lists.
 const KINDS_SHOWN: usize = 3;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

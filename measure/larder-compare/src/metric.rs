@@ -1,9 +1,9 @@
-//! The figures of a comparison, with their names and units.
+//! The metrics of a comparison, with their names and units.
 
 use super::results::{CellResult, Record};
 use serde::Serialize;
 
-/// A figure that reports show.
+/// A metric that reports show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -33,11 +33,11 @@ pub enum Metric {
     Cycles,
     /// Share of requested keys that were found.
     Hits,
-    /// CPU time of the load generator, in percent of its cores. With a value near 100, the load
+    /// CPU time of the load generator, in percent of its cores. If it is near 100, the load
     /// generator may limit the results.
     LoadBusy,
-    /// CPU time of other programs, in percent of all cores of the machine. High values make results
-    /// doubtful.
+    /// CPU time of other programs, in percent of all cores of the machine. High values make the
+    /// results doubtful.
     OthersBusy,
     /// Items held per GiB of the server's memory limit.
     HeldByLimit,
@@ -47,7 +47,7 @@ pub enum Metric {
     FromFlash,
     /// Time from the signal of a restart to the first reply of the new process.
     FirstAnswer,
-    /// Time from the signal of a restart to the first key that was found in the new process.
+    /// Time from the signal of a restart to the first hit in the new process.
     FirstHit,
     /// Number of items after a restart, in percent of the number before it.
     Kept,
@@ -121,7 +121,7 @@ impl Metric {
         }
     }
 
-    /// Returns the metric's name in file names and CSV columns.
+    /// Returns the metric's short name, for file names and CSV columns.
     #[must_use]
     pub fn slug(self) -> &'static str {
         match self {
@@ -159,7 +159,7 @@ impl Metric {
         )
     }
 
-    /// Returns whether a higher value is a better one.
+    /// Returns whether higher values are better.
     #[must_use]
     pub fn more_is_better(self) -> bool {
         matches!(
@@ -169,8 +169,8 @@ impl Metric {
     }
 
     /// Returns the value of the metric in a record, or `None` if the metric does not apply or is
-    /// unknown. Of a failed cell, only [`OthersBusy`](Self::OthersBusy) is known. The load ran on
-    /// `load_cores` cores.
+    /// unknown. In a failed cell, only [`OthersBusy`](Self::OthersBusy) can be known. `load_cores`
+    /// is the number of cores of the load generator.
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
@@ -237,8 +237,8 @@ impl Metric {
     }
 }
 
-/// Replaces a cost of 0 with `None`. Each request costs CPU time, so 0 means that the time is below
-/// the system's resolution of about 10 ms, or that the system does not report CPU times.
+/// Replaces a cost of 0 by `None`. Each request takes CPU time, so a cost of 0 means that the time
+/// is below the system's resolution of about 10 ms, or is not reported.
 fn known(cost: Option<f64>) -> Option<f64> {
     cost.filter(|cost| *cost > 0.0)
 }
@@ -273,9 +273,9 @@ impl Unit {
         }
     }
 
-    /// Returns a number without the unit, rounded for readability. Times from 9,995 have thousands
-    /// separators. Rates and counts from 9,995 are in thousands (k), and those from 999,500 in
-    /// millions (M).
+    /// Formats a number without the unit, rounded for readability. Times of 9,995 or more have
+    /// thousands separators. Rates and counts of 9,995 or more are in thousands (k), and from
+    /// 999,500 in millions (M).
     #[must_use]
     pub fn number(self, value: f64) -> String {
         let size = value.abs();
@@ -291,7 +291,7 @@ impl Unit {
         }
     }
 
-    /// Returns a number with its unit, scaled for readability.
+    /// Formats a number with its unit, scaled for readability.
     #[must_use]
     pub fn quantity(self, value: f64) -> String {
         match self {
@@ -302,8 +302,8 @@ impl Unit {
     }
 }
 
-/// Formats a number with all digits before the decimal point. The number of decimals is 0 from
-/// 99.95, 1 from 9.995, 2 from 0.0995, and 4 below. Removes trailing zeros.
+/// Formats a number with all digits before the decimal point. Numbers from 99.95 have no decimals,
+/// from 9.995 one, from 0.0995 two, and smaller numbers four. Trailing zeros are removed.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {

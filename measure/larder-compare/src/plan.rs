@@ -22,7 +22,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Returns the cell without its run, in words.
+    /// Describes the cell without the number of its run.
     #[must_use]
     pub fn place(&self) -> String {
         let Self { server, workload, phase, threads, pipeline, .. } = self;
@@ -30,7 +30,7 @@ impl Cell {
         format!("{server} · {workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
     }
 
-    /// Returns the cell with run 0, which stands for all runs.
+    /// Returns a cell that stands for all runs of this cell: its run is 0.
     #[must_use]
     pub fn of_all_runs(&self) -> Self {
         Self { run: 0, ..self.clone() }
@@ -74,9 +74,9 @@ impl Trial<'_> {
     }
 }
 
-/// Returns all trials of `servers`, which run on `cores` cores, in order. Servers alternate within
-/// a run, and each run starts with the next server. So changes of the machine's speed affect all
-/// servers equally.
+/// Returns all trials of `servers` in order. `cores` is the number of cores for a server. Servers
+/// alternate within a run, and each run starts with another server, so that changes in the
+/// machine's speed affect all servers equally.
 #[must_use]
 pub fn trials<'s>(suite: &'s Suite, servers: &[&'s Server], cores: usize) -> Vec<Trial<'s>> {
     let mut trials = Vec::new();

@@ -1,8 +1,8 @@
-//! Restarts a server during a load, and checks its items.
+//! Restarts a server during a load, and checks that the restart kept the right items.
 //!
-//! The check uses its own items, because the load cannot detect that an old value or a deleted item
-//! has returned. It sets the items before the load, changes some and deletes others just before the
-//! signal, and looks them up after the restart.
+//! The check uses its own items, because the load cannot detect an old value or a deleted item that
+//! has reappeared. It sets the items before the load, changes some and deletes others just before
+//! the signal, and looks them up after the restart.
 
 use super::results::RestartResult;
 use super::suite::{EndSignal, Restart, Server};
@@ -33,11 +33,11 @@ impl Plan {
 
 /// Number of items to change, and of items to delete, just before a restart.
 const ITEMS: usize = 1000;
-/// Maximum time from the start of the new process until it accepts a connection.
+/// Maximum time from the start of the new process to its first accepted connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The check of the items before and after a restart.
+/// A scheduled restart, with the check of items before and after it.
 #[derive(Debug)]
 pub(crate) struct Witness {
     plan: Plan,
@@ -48,7 +48,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Sets the items that the restart later changes or deletes. The load starts afterwards.
+    /// Sets the items to change or delete just before the restart. The caller then starts the load.
     pub(crate) fn new(plan: Plan, address: &ServerAddress) -> Result<Self, String> {
         let address = address.clone();
         let mut connection = open(&address)?;
@@ -59,8 +59,8 @@ impl Witness {
         Ok(Self { plan, address, begun, restarted: None, result })
     }
 
-    /// Changes and deletes items when the restart is due, restarts the server, waits until it
-    /// accepts a connection, and compares the items.
+    /// Does nothing until the restart is due. Then changes and deletes items, restarts the server,
+    /// waits until it accepts a connection, and checks the items.
     pub(crate) fn restart_when_due(&mut self, server: &mut Launched) -> Result<(), String> {
         if self.restarted.is_some() || self.begun.elapsed() < self.plan.after {
             return Ok(());
@@ -88,7 +88,7 @@ impl Witness {
         self.look(&mut connection).map_err(described)
     }
 
-    /// Compares the items with their state before the signal.
+    /// Counts items that are missing, have a wrong value, or have reappeared after their deletion.
     fn look(&mut self, connection: &mut Connection) -> io::Result<()> {
         for keys in keys(CHANGED).chunks(BATCH_MAX) {
             let result = &mut self.result;
@@ -105,8 +105,8 @@ impl Witness {
         Ok(())
     }
 
-    /// Returns the result, with the load's statistics of the restart. Fails if the load ended
-    /// before the restart.
+    /// Returns the result of the check, combined with the load's statistics of the restart. Fails
+    /// if the load ended before the restart.
     pub(crate) fn result(self, measured: &Measured) -> Result<RestartResult, String> {
         let Some(Restarted { signalled, ended, started }) = self.restarted else {
             return Err("the load ended before the restart".to_owned());
@@ -124,8 +124,8 @@ impl Witness {
     }
 }
 
-/// Describes the violations of a server: wrong values, and deleted items that have returned. `None`
-/// without violations.
+/// Describes violations of the server: wrong values, and deleted items that have reappeared.
+/// Returns `None` if there are none.
 pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {

@@ -1,8 +1,8 @@
-//! The results so far, saved on disk so that an interrupted comparison can resume.
+//! The results so far. They are saved on disk, so that an interrupted comparison can resume.
 //!
 //! The file consists of JSON lines: the setup, then one record for each measurement of a cell. If
-//! other programs disturb a cell, the comparison repeats its trial, so all cells of the trial have
-//! several records.
+//! other programs disturb a cell, the comparison repeats the trial. All cells of that trial then
+//! have several records.
 
 use super::Error;
 use super::plan::Cell;
@@ -16,8 +16,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The setup that results depend on. A comparison can resume only if its setup is equal, apart from
-/// the date, the command line and the number of runs.
+/// The setup on which results depend. A comparison can resume only if its setup is equal, apart
+/// from the date, the command line and the number of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// The date in UTC, such as 2026-11-21.
@@ -26,7 +26,7 @@ pub struct Setup {
     pub command: String,
     /// Larder's version.
     pub larder: String,
-    /// The suite, in its short form with `--quick`.
+    /// The suite. With `--quick`, this is its short form.
     pub suite: Suite,
     /// The programs of the servers, in the suite's order.
     pub servers: Vec<Installed>,
@@ -38,7 +38,7 @@ pub struct Setup {
     pub machine: Machine,
 }
 
-/// The installed program of a server of the suite.
+/// The program of a server of the suite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installed {
     /// The server's name in the suite.
@@ -64,9 +64,9 @@ pub enum CellResult {
 /// The failure of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The reason of the failure.
+    /// The reason for the failure.
     pub reason: String,
-    /// The outcome of the failed run; `None` if it has none. Reports use no figure of it.
+    /// The outcome of the failed run, if there is one. Reports do not use its figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Box<Outcome>>,
 }
@@ -101,7 +101,7 @@ pub struct Record {
     /// `None` if the measurement took less than half a second, included a restart, or ended with an
     /// error instead of an outcome. Also `None` where the system does not report CPU times.
     pub others_busy: Option<f64>,
-    /// Latencies and rates of a successful load; `None` for a failed one and for a fill.
+    /// Latencies and rates of a successful load; `None` for a failed load and for a fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub course: Option<LatencyProfile>,
     /// The result of a restart during the load; `None` if there was none.
@@ -116,20 +116,20 @@ pub struct RestartResult {
     pub ended_secs: f64,
     /// Time until the new process starts.
     pub started_secs: f64,
-    /// Time until the new process first replies to the load; `None` if it never did.
+    /// Time until the new process first replies to the load; `None` if it never does.
     pub answered_secs: Option<f64>,
     /// Time until the load's first hit in the new process; `None` if there was none.
     pub hit_secs: Option<f64>,
     /// Number of items before the signal.
     pub items_before: u64,
-    /// Number of items when the new process first replies to the check of the items.
+    /// Number of items that the new process reports at the start of the check of the items.
     pub items_after: u64,
     /// Number of hits and of misses of the load after the restart.
     pub found_after: (u64, u64),
     /// Number of missing items among the items that were changed just before the signal.
     pub changed_lost: u64,
-    /// Number of items that were changed just before the signal, and have an old or another wrong
-    /// value after the restart.
+    /// Number of items that were changed just before the signal and have a different value after
+    /// the restart.
     pub changed_wrong: u64,
     /// Number of present items among the items that were deleted just before the signal.
     pub deleted_back: u64,
@@ -140,8 +140,8 @@ pub struct RestartResult {
 pub struct LatencyProfile {
     /// Minimum latency in microseconds.
     pub min_micros: f64,
-    /// Quantiles and their latencies in microseconds. The quantiles are those of HdrHistogram's
-    /// percentile distribution, which has two steps for each halving of the distance to 1.
+    /// Quantiles with their latencies in microseconds, as in HdrHistogram's percentile
+    /// distribution: it has two steps for each halving of the distance to 1.
     pub quantiles: Vec<(f64, f64)>,
     /// Number of requests that were answered without an error in each second.
     pub by_second: Vec<u64>,
@@ -164,8 +164,9 @@ impl LatencyProfile {
         })
     }
 
-    /// Returns the latency of a quantile in microseconds: that of the first recorded quantile of at
-    /// least `quantile`, or else of the last one. Returns the minimum latency for quantile 0.
+    /// Returns the latency at `quantile` in microseconds: the latency of the first recorded
+    /// quantile that is not below it or, if there is none, of the last one. For quantile 0, returns
+    /// the minimum latency.
     #[must_use]
     pub fn latency(&self, quantile: f64) -> f64 {
         let reaches = |step: &&(f64, f64)| step.0 >= quantile;
@@ -177,7 +178,7 @@ impl LatencyProfile {
 /// A measurement counts as disturbed if other programs use more than this share of the machine's
 /// CPU time, in percent.
 const DISTURBED_PERCENT: f64 = 5.0;
-/// A cell is measured at most this often if other programs disturb its measurements.
+/// Maximum number of measurements of a cell that other programs disturb.
 pub(crate) const ATTEMPTS_MAX: usize = 3;
 
 impl Record {
@@ -187,9 +188,9 @@ impl Record {
         self.others_busy.is_some_and(|percent| percent > DISTURBED_PERCENT)
     }
 
-    /// Returns whether this attempt replaces an `earlier` one of the same cell: a failure replaces
-    /// a result, and a less disturbed result replaces a more disturbed one. A result without a
-    /// known disturbance counts as undisturbed. Nothing replaces a failure.
+    /// Returns whether this attempt replaces an `earlier` attempt at the same cell. A failure
+    /// replaces a result, and a less disturbed result replaces a more disturbed one. A result with
+    /// an unknown disturbance counts as undisturbed. Nothing replaces a failure.
     fn replaces(&self, earlier: &Self) -> bool {
         let busy = |record: &Self| record.others_busy.unwrap_or(0.0);
         let (failed, before) = (self.failure().is_some(), earlier.failure().is_some());
@@ -217,9 +218,9 @@ pub struct Results {
 /// The attempts at all cells.
 #[derive(Debug, Default)]
 struct Counted {
-    /// For each cell, the attempt that counts: see [`Record::replaces`].
+    /// The attempt that counts for each cell: see [`Record::replaces`].
     records: Vec<Record>,
-    /// Number of attempts of each cell.
+    /// Number of attempts at each cell.
     attempts: HashMap<Cell, usize>,
 }
 
@@ -276,7 +277,7 @@ impl Results {
     /// last line.
     ///
     /// # Errors
-    /// The text is not that of a results file.
+    /// A line of the file is malformed.
     pub(crate) fn parse(text: &str) -> Result<(Setup, Vec<Record>), serde_json::Error> {
         let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
         let mut lines = whole.lines();
@@ -294,14 +295,14 @@ impl Results {
         &self.counted.records
     }
 
-    /// Returns whether all of these cells have records, which may be failures.
+    /// Returns whether every one of these cells has a record. A recorded failure counts.
     #[must_use]
     pub fn have(&self, cells: &[Cell]) -> bool {
         cells.iter().all(|cell| self.counted.records.iter().any(|record| record.cell == *cell))
     }
 
-    /// Returns whether one of these cells is disturbed, has not failed, and has fewer than
-    /// `ATTEMPTS_MAX` attempts.
+    /// Returns whether to repeat the measurement: one of these cells is disturbed, has not failed,
+    /// and had fewer than `ATTEMPTS_MAX` attempts.
     #[must_use]
     pub fn want_again(&self, cells: &[Cell]) -> bool {
         let wanted = |record: &&Record| {

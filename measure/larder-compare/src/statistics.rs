@@ -19,7 +19,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns the spread of `numbers`; `None` without numbers.
+    /// Returns the spread of `numbers`, or `None` if they are empty.
     #[must_use]
     pub fn of(mut numbers: Vec<f64>) -> Option<Self> {
         numbers.sort_by(f64::total_cmp);
@@ -32,7 +32,8 @@ impl Spread {
         })
     }
 
-    /// Returns this median ÷ the median of `baseline`, or `None` if the latter is not positive.
+    /// Returns this median ÷ the median of `baseline`, or `None` if the baseline's median is not
+    /// positive.
     #[must_use]
     pub fn ratio(&self, baseline: &Self) -> Option<f64> {
         (baseline.median > 0.0).then(|| self.median / baseline.median)
@@ -46,8 +47,8 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Confidence level: at least 0.95, except 0.9 for three runs of each server, and 0.94 for
-    /// three of one and four of the other.
+    /// Confidence level: at least 0.95, with two exceptions. It is 0.9 for three runs on each side,
+    /// and 0.94 for three runs on one side and four on the other.
     pub level: f64,
 }
 
@@ -55,9 +56,9 @@ impl Interval {
     /// Returns the exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`,
     /// from the rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two of the sorted ratios
     /// of each number of `ours` to each of `theirs`. Source: L. E. Moses; see Hollander, Wolfe,
-    /// Chicken: Nonparametric Statistical Methods, 3rd edition, section 4.3. The book describes
-    /// differences, and the logarithms of ratios are differences. `None` with fewer than three
-    /// numbers on either side, or with a number that is not positive.
+    /// Chicken: Nonparametric Statistical Methods, 3rd edition, section 4.3. The book describes the
+    /// method for differences; it applies here to the logarithms. Returns `None` if either side has
+    /// fewer than three numbers, or if a number is not positive.
     #[must_use]
     pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let few = ours.len().min(theirs.len()) < RUNS_MIN;
@@ -67,9 +68,9 @@ impl Interval {
         let mut ratios: Vec<f64> =
             ours.iter().flat_map(|our| theirs.iter().map(move |their| our / their)).collect();
         ratios.sort_by(f64::total_cmp);
-        // Each end excludes the largest number of ratios for which the error probability of its
-        // side is at most 2.5 %. With too few runs, such as three each, it excludes none, although
-        // the probability exceeds 2.5 %.
+        // At each end, excludes as many ratios as possible with an error probability of at most 2.5
+        // %. With too few runs, such as three on each side, the probability exceeds 2.5 % even
+        // though no ratio is excluded.
         let errors = rank_sum_probabilities(ours.len(), theirs.len());
         let allowed = errors.iter().take_while(|error| **error <= ERROR_MAX / 2.0).count();
         let left_out = allowed.saturating_sub(1);
@@ -77,7 +78,7 @@ impl Interval {
         Some(Self { low, high, level: 1.0 - 2.0 * errors[left_out] })
     }
 
-    /// Returns whether the interval contains 1, so that the difference is not significant.
+    /// Returns whether the interval contains 1. If so, the difference is not significant.
     #[must_use]
     pub fn contains_one(&self) -> bool {
         self.low <= 1.0 && 1.0 <= self.high
@@ -89,8 +90,8 @@ const ERROR_MAX: f64 = 0.05;
 
 /// Returns the cumulative distribution of the Mann–Whitney statistic for samples of these sizes:
 /// entry `k` is the probability of at most `k` pairs in which the number of `theirs` is larger than
-/// the number of `ours`, if all numbers have the same distribution. The probabilities of single
-/// values are proportional to the coefficients of a Gaussian binomial coefficient.
+/// the number of `ours`, if all numbers have the same distribution. The probability of exactly `k`
+/// pairs is proportional to coefficient `k` of a Gaussian binomial coefficient.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
     let mut each = vec![0.0; ours * theirs + 1];
@@ -116,7 +117,7 @@ fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the quantile of sorted numbers, by linear interpolation. Requires at least one number.
+/// Returns a quantile of sorted numbers by linear interpolation. There must be at least one number.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -146,15 +147,15 @@ mod tests {
 
     #[test]
     fn rank_sums() {
-        // Three of `ours` and three of `theirs` have 20 orders. Of these, 1, 1, 2, 3 and 3 orders
-        // have 0, 1, 2, 3 and 4 pairs in which the number of `theirs` is larger.
+        // Three of `ours` and three of `theirs` can be in 20 orders. Of these, 1, 1, 2, 3 and 3
+        // orders have 0, 1, 2, 3 and 4 pairs in which the number of `theirs` is larger.
         let three = rank_sum_probabilities(3, 3);
         for (pairs, orders) in [1.0, 2.0, 4.0, 7.0, 10.0].into_iter().enumerate() {
             assert!((three[pairs] - orders / 20.0).abs() < 1e-12, "{pairs}: {three:?}");
         }
         assert!((three[9] - 1.0).abs() < 1e-12);
-        // The critical value for 31 and 31 numbers at 2.5 % is 341 pairs, according to a
-        // calculation with integers instead of floating-point numbers.
+        // According to a calculation with integers instead of floating-point numbers, the critical
+        // value at 2.5 % for 31 numbers on each side is 341 pairs.
         let many = rank_sum_probabilities(31, 31);
         let critical = many.iter().take_while(|error| **error <= 0.025).count() - 1;
         assert_eq!(critical, 341);

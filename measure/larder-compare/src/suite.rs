@@ -16,10 +16,10 @@ pub struct Suite {
     pub title: String,
     /// A text about the measured workload and the source of the setup.
     pub about: String,
-    /// The server to which ratios compare the others.
+    /// The server to which ratios relate.
     pub baseline: String,
-    /// Number of runs. Each run measures all servers and workloads once, apart from repetitions of
-    /// disturbed measurements.
+    /// Number of runs. Each run measures every workload on every server once, and repeats disturbed
+    /// measurements.
     pub runs: usize,
     /// Memory limit of each server for items, in MiB.
     pub memory_mb: u64,
@@ -28,11 +28,11 @@ pub struct Suite {
     /// Numbers of outstanding requests on each connection.
     pub pipelines: Vec<usize>,
     /// Number of connections of all load threads together, for loads that use `{clients}`. Each
-    /// thread has an equal share, rounded down, but at least one.
+    /// thread has an equal share, rounded down but at least 1.
     #[serde(default = "connections")]
     pub connections: usize,
-    /// If a workload has no warm-up phase, a load of this duration in seconds warms up each server
-    /// before the first load of the workload. 0 for no such load.
+    /// Duration of an implicit warm-up in seconds; 0 for none. If a workload has no warm-up phase,
+    /// the comparison runs the workload's first load for this time before it measures it.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.
@@ -41,7 +41,7 @@ pub struct Suite {
     /// The compared servers.
     #[serde(rename = "server")]
     pub servers: Vec<Server>,
-    /// The workloads of each server.
+    /// The workloads to measure on each server.
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
 }
@@ -86,7 +86,7 @@ impl Threads {
     }
 }
 
-/// Values of the short form of a suite. Missing ones keep their normal values.
+/// Values for the short form of a suite. A missing value leaves the suite's normal value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
@@ -117,14 +117,14 @@ pub struct Server {
     /// Arguments with which the program prints its version and exits.
     #[serde(default)]
     pub version: Vec<String>,
-    /// The protocol of the server; `None` for the protocol of the load.
+    /// The protocol of the server; `None` if it speaks the protocol of the load.
     pub protocol: Option<Protocol>,
-    /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
-    /// or `{socket}`.
+    /// The TCP port of a server whose port is fixed; `None` if the command has `{port}` or
+    /// `{socket}`.
     pub port: Option<u16>,
     /// The signal that stops this server for a restart; `None` for the phase's signal.
     pub restart_signal: Option<EndSignal>,
-    /// Seconds between the exit of this server and its next start in a restart.
+    /// Seconds from the exit of this server to its next start during a restart.
     #[serde(default)]
     pub restart_pause_secs: f64,
 }
@@ -149,7 +149,7 @@ pub struct Phase {
     /// Options of `larder bench`, with `{pipeline}`, `{clients}`, `{load_threads}`, `{threads}`;
     /// `None` for a fill.
     pub load: Option<String>,
-    /// Items to fill the server with, to count the items that it holds; `None` for a load.
+    /// Items with which to fill the server, to count the items that it holds; `None` for a load.
     pub fill: Option<Fill>,
     /// A restart of the server during the load; `None` if there is none.
     pub restart: Option<Restart>,
@@ -162,7 +162,7 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Restart {
-    /// Seconds from the start of the load until the check changes its items, just before the
+    /// Seconds from the start of the load to the changes of the check's items, just before the
     /// signal.
     pub after_secs: f64,
     /// The signal that stops a server without its own `restart_signal`.
@@ -254,8 +254,8 @@ impl Suite {
             return Err(format!("baseline: no server `{}`", self.baseline));
         }
         self.servers.iter().try_for_each(Server::check)?;
-        // `None` for the short form, whose number of runs may differ from the --run-count of a
-        // load.
+        // The short form passes `None`, because its number of runs may differ from the --run-count
+        // of a load.
         let short = self.clone().quick();
         let check = |workload: &Workload, runs| workload.check(&self.servers, runs);
         self.workloads.iter().try_for_each(|workload| check(workload, Some(self.runs)))?;
@@ -307,13 +307,13 @@ impl Server {
 }
 
 impl Workload {
-    /// Returns the phases with results.
+    /// Returns the phases that are measured, which excludes warm-ups.
     pub fn measured(&self) -> impl Iterator<Item = &Phase> {
         self.phases.iter().filter(|phase| !phase.warm_up)
     }
 
-    /// Returns the pipelines of its measurements. Fills do not depend on the pipeline, so a
-    /// workload with only fills uses only the first one.
+    /// Returns the pipelines to measure. Fills do not depend on the pipeline, so a workload that
+    /// consists of fills uses only the first pipeline.
     #[must_use]
     pub fn pipelines<'s>(&self, suite: &'s Suite) -> &'s [usize] {
         let only_fills = self.phases.iter().all(|phase| phase.fill.is_some());
@@ -345,8 +345,8 @@ impl Workload {
 
 impl Restart {
     /// Checks that the load has a `--test-time` longer than `after_secs` and no `--fill`. On all
-    /// servers, it must use a protocol of memcached without TLS and login, like the check of the
-    /// items.
+    /// servers, it must use a protocol of memcached without TLS and login, because the check of the
+    /// items does.
     fn check(&self, load: &Settings, servers: &[Server]) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());
@@ -372,9 +372,9 @@ impl Restart {
 }
 
 /// Checks that a load has valid settings and no option that a comparison would ignore: the
-/// comparison connects to the suite's servers, repeats runs and writes results itself. A load may
-/// have a `--run-count` that equals `runs` (of the suite), or any `--run-count` if `runs` is
-/// `None`.
+/// comparison connects to the suite's servers, repeats runs and writes results itself. If `runs` is
+/// the number of runs of the suite, a `--run-count` must equal it. If `runs` is `None`, any
+/// `--run-count` is valid.
 fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, String> {
     let ignored = [
         ("--run-count", load.run_count > 1 && runs.is_some_and(|runs| runs != load.run_count)),
@@ -393,12 +393,12 @@ fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, Stri
     if let Some((option, _)) = ignored.into_iter().find(|(_, is_given)| *is_given) {
         return Err(format!("a load of a suite cannot have this {option}"));
     }
-    // A comparison ignores the load's --server, whose name might not resolve on this machine.
+    // A comparison ignores --server of the load, and its name might not resolve on this machine.
     load.server = "127.0.0.1".to_owned();
     load.settings().map_err(|error| error.to_string())
 }
 
-/// Parses a load after the expansion of placeholders.
+/// Expands the placeholders of a load and parses it.
 ///
 /// # Errors
 /// The load has an unknown placeholder, or is not a valid command line of `larder bench`.

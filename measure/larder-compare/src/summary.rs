@@ -1,4 +1,4 @@
-//! Summarizes records as tables: one for each combination of workload, phase, threads and pipeline.
+//! Summarizes records as tables, one for each combination of workload, phase, threads and pipeline.
 
 use super::metric::Metric;
 use super::results::{CellResult, LatencyProfile, Record, Setup};
@@ -19,7 +19,7 @@ pub struct Combination {
     pub pipeline: usize,
 }
 
-/// A table for each combination.
+/// The results of a comparison as tables, one for each combination.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The tables, in the suite's order.
@@ -50,7 +50,7 @@ pub struct Row {
 pub enum ServerResult {
     /// The server is not installed.
     Absent,
-    /// All runs failed, or there was none. Contains the reason of the last failure, or `not run`.
+    /// All runs failed, or there was none. Contains the reason for the last failure, or `not run`.
     Failed(String),
     /// The figures of the successful runs.
     Figures(Figures),
@@ -61,14 +61,14 @@ pub enum ServerResult {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the compared metrics' medians to the medians of the baseline. Empty if the
-    /// baseline has no figures or a run of either server failed, because the successful runs are
-    /// then a biased selection.
+    /// Ratios of the medians of compared metrics to those of the baseline. Empty if the baseline
+    /// has no figures. Also empty if a run of either server failed, because the successful runs are
+    /// then a biased sample.
     pub ratios: BTreeMap<Metric, f64>,
     /// Confidence intervals of `ratios`, if both servers have at least three runs and all figures
     /// are positive; empty for the baseline itself.
     pub intervals: BTreeMap<Metric, Interval>,
-    /// The figures of each run, for the intervals.
+    /// The value of each metric in each run, from which the intervals are computed.
     #[serde(skip)]
     pub values: BTreeMap<Metric, Vec<f64>>,
     /// Latencies and rates of the runs.
@@ -78,7 +78,7 @@ pub struct Figures {
     pub disturbed: usize,
     /// Number of successful runs.
     pub runs: usize,
-    /// Reasons of the failed runs.
+    /// Reasons for the failures of runs.
     pub failures: Vec<String>,
     /// Number of faults by kind in the successful runs.
     pub faults: BTreeMap<String, u64>,
@@ -115,7 +115,7 @@ impl Row {
         }
     }
 
-    /// Returns the number of failed runs in words, if some but not all failed.
+    /// Describes the number of failed runs, if some but not all runs failed.
     #[must_use]
     pub fn failed_runs(&self) -> Option<String> {
         let Figures { runs, failures, .. } = self.figures()?;
@@ -123,14 +123,14 @@ impl Row {
         (failed > 0).then(|| format!("{failed} of {} runs failed", runs + failed))
     }
 
-    /// Returns the number of disturbed runs in words, if any.
+    /// Describes the number of disturbed runs, if there are any.
     #[must_use]
     pub fn disturbed_runs(&self) -> Option<String> {
         let Figures { runs, disturbed, .. } = self.figures()?;
         (*disturbed > 0).then(|| format!("{disturbed} of {runs} runs disturbed"))
     }
 
-    /// Returns the median and spread of a metric; `None` without figures of it.
+    /// Returns the median and spread of a metric, or `None` if the server has no figures for it.
     #[must_use]
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         self.figures()?.spreads.get(&metric).copied()
@@ -138,7 +138,7 @@ impl Row {
 }
 
 impl Table {
-    /// Returns the metrics with a figure of at least one server.
+    /// Returns the metrics in which at least one server has figures.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let any = |metric: &Metric| self.rows.iter().any(|row| row.spread(*metric).is_some());
@@ -256,7 +256,7 @@ fn relate(row: &mut Row, baseline: &Figures) {
     let ratio = |metric: &Metric| {
         Some((*metric, figures.spreads.get(metric)?.ratio(baseline.spreads.get(metric)?)?))
     };
-    // The baseline does not differ from itself.
+    // The baseline has no intervals, because it does not differ from itself.
     let is_baseline = figures.values == baseline.values;
     let interval = |metric: &Metric| {
         if is_baseline {

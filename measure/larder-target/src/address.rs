@@ -24,7 +24,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// A protocol of the load generator.
+/// A protocol that the load generator speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {

@@ -1,6 +1,5 @@
-//! A blocking client connection, for measurements in which the next request depends on the last
-//! reply. Sends batches of gets and sets over TCP or a unix socket, in memcached's text protocol or
-//! RESP.
+//! A blocking client connection, for measurements in which a request depends on earlier replies. It
+//! sends batches of gets and sets over TCP or a unix socket, in memcached's text protocol or RESP.
 
 use crate::input::Input;
 use crate::{Protocol, ServerAddress};
@@ -16,8 +15,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, SystemTime};
 
 /// Maximum number of gets, and of sets, in a batch. With this limit, the gets (even with the
-/// longest keys) and the replies to the sets fit the sockets' buffers. Otherwise, client and server
-/// could deadlock while both write.
+/// longest keys) and the replies to the sets fit the sockets' buffers. With larger batches, client
+/// and server could deadlock because both block in a write.
 pub const BATCH_MAX: usize = 256;
 
 /// Timeout of connecting and of each read.
@@ -26,10 +25,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Initial size of the input buffer in bytes.
 const INPUT_LEN: usize = 256 << 10;
 
-/// Size in bytes at which a connection writes its output buffer.
+/// Size in bytes at which a connection writes its output buffer to the socket.
 const OUTPUT_MAX: usize = 1 << 20;
 
-/// A protocol of this connection.
+/// A protocol that [`Connection`] speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
@@ -102,8 +101,8 @@ impl Connection {
         Ok(Self { socket: connect(address, timeout)?, dialect, output, input })
     }
 
-    /// Gets at most [`BATCH_MAX`] keys. Calls `each` with the index of each key, in order, and its
-    /// value if the key was found.
+    /// Gets at most [`BATCH_MAX`] keys. Calls `each` for each key in order, with the key's index
+    /// and, if the key was found, its value.
     ///
     /// # Errors
     /// The connection fails, a key is invalid, or the server's reply is an error or malformed.
@@ -116,7 +115,7 @@ impl Connection {
     }
 
     /// Sets at most [`BATCH_MAX`] items. Returns the number of items that the server stored. The
-    /// server may reject large items, and any items if it has no free memory.
+    /// server may reject large items and, without free memory, any item.
     ///
     /// # Errors
     /// The connection fails, a key is invalid, or the server's reply is malformed.
@@ -219,8 +218,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the server's memory limit in bytes from memcached's `stats`. `None` in RESP, or if
-    /// the server does not report it.
+    /// Returns the memory limit in bytes that the server reports in memcached's `stats`. Returns
+    /// `None` in RESP, or if the server does not report a limit.
     ///
     /// # Errors
     /// The connection fails, or the server's reply is malformed.
@@ -232,8 +231,8 @@ impl Connection {
         Ok(stats.get("limit_maxbytes").and_then(|bytes| bytes.parse().ok()))
     }
 
-    /// Returns all values of `stats` by name, or none if the server rejects the command. Supports
-    /// only memcached's text protocol.
+    /// Returns all values of `stats` by name. The map is empty if the server rejects the command.
+    /// Supports only memcached's text protocol.
     ///
     /// # Errors
     /// The connection fails, or the server's reply is malformed.
@@ -342,8 +341,8 @@ fn connect(address: &ServerAddress, timeout: Duration) -> io::Result<Socket> {
         }
         ServerAddress::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // For unix sockets, the write timeout also limits the time for which `connect` waits
-            // for room in the server's backlog.
+            // For a unix socket, the write timeout also limits how long `connect` waits for room in
+            // the server's backlog.
             socket.set_write_timeout(Some(timeout))?;
             socket.connect(&SockAddr::unix(path)?)?;
             socket.set_write_timeout(None)?;
@@ -359,7 +358,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Connects to a peer that sends `answers`, regardless of the requests.
+    /// Connects to a peer that sends `answers` regardless of the requests.
     fn talk_to(dialect: Dialect, answers: &'static [u8]) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = ServerAddress::Tcp(listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! The cores of servers and load.
+//! The CPU cores of servers and of the load.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,8 +16,8 @@ impl CoreSet {
         self.0.len()
     }
 
-    /// Divides the cores that this process may use between the servers and the load. With an odd
-    /// number of cores, the load gets the additional one. If there is only one core, both share it.
+    /// Divides the cores that this process may use into halves for the servers and for the load. If
+    /// the number is odd, the load gets the extra core. A single core is shared.
     ///
     /// # Errors
     /// The system does not report the cores.
@@ -89,11 +89,11 @@ mod linux {
     }
 
     impl CoreSet {
-        /// Restricts the calling thread, and the threads and processes that it starts, to these
-        /// cores.
+        /// Restricts the calling thread to these cores, and also the threads and processes that it
+        /// starts later.
         ///
         /// # Errors
-        /// A number is too large, or this process may use none of the cores.
+        /// The number of a core is too large, or this process may use none of the cores.
         pub fn pin(&self) -> Result<(), String> {
             let mut set = CpuSet::new();
             let added = self.0.iter().try_for_each(|core| set.set(*core));

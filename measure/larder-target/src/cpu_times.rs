@@ -9,8 +9,8 @@ pub struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Returns the times so far. `pid` is the server's process. `None` if that process does not
-    /// exist or the system does not report the times.
+    /// Returns the times so far. `pid` is the server's process. Returns `None` if that process does
+    /// not exist or the system does not report the times.
     pub fn now(pid: i32) -> Option<Self> {
         let server = crate::process::usage(pid)?;
         let ours = crate::process::own_cpu_secs() + server.user_secs + server.system_secs;
@@ -29,8 +29,8 @@ impl CpuTimes {
 
 const SECONDS_MIN: f64 = 0.5;
 
-/// Returns the user and system time of all processes, and steal time of the hypervisor. Excludes
-/// interrupts, because the measured server and load also cause them.
+/// Returns the user and system time of all processes plus the hypervisor's steal time, in seconds.
+/// Excludes interrupts, because the measured server and load also cause interrupts.
 #[cfg(target_os = "linux")]
 fn all() -> Option<f64> {
     use procfs::{CurrentSI, KernelStats};

@@ -1,5 +1,6 @@
-//! `larder bench empty-loop`: a server that does not parse requests. Almost all of its CPU time per
-//! request is kernel time, so it is a lower bound for any server that polls, reads and writes.
+//! `larder bench empty-loop`: a server that does not parse requests. Almost all of its CPU time is
+//! kernel time. So its CPU time per request is a lower bound for any server that polls, reads and
+//! writes.
 
 use clap::Args;
 use mio::net::{TcpListener, TcpStream};
@@ -22,9 +23,9 @@ pub struct Arguments {
 const READ_LEN: usize = 64 << 10;
 const LISTENER: Token = Token(usize::MAX);
 
-/// Serves connections on one thread, without end. Sends one reply to each read. The first byte
-/// determines the reply: `STORED` for `s` (set), a version for `v` (version), and the value for any
-/// other byte. So pipelined requests that arrive together get one reply.
+/// Serves connections on one thread, without end. Sends one reply for each read from a socket. The
+/// first byte determines the reply: `STORED` for `s` (set), a version for `v` (version), and the
+/// value for any other byte. So pipelined requests that arrive together get one reply.
 ///
 /// # Errors
 /// The port is in use, or the system cannot create an event queue or set up a new connection.
@@ -75,7 +76,7 @@ fn accept(
 }
 
 /// Reads once and writes once. Returns false if the connection must be closed. A full socket buffer
-/// is an error, which disconnects a peer that does not read its replies.
+/// counts as an error: a peer that does not read its replies is disconnected.
 fn answer(stream: &mut TcpStream, input: &mut [u8], value: &[u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,

@@ -1,16 +1,16 @@
-//! Statistics of a server's flash tier, with the names of memcached's extstore.
+//! Statistics of a server's flash tier, which have the names of memcached's extstore.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Timeout of connecting and of each read of the reply. It limits the time for which a server that
-/// has stopped answering delays a run's results.
+/// Timeout for connecting and for each read of the reply. It limits how long an unresponsive server
+/// delays a run's results.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Counters of a server with a flash tier since the server's start, and the current contents of the
-/// tier.
+/// Statistics of a server with a flash tier: counters since the server's start, and the current
+/// contents of the tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashStats {
     /// Number of hits, in memory or on flash (`get_hits`).
@@ -33,15 +33,15 @@ pub struct FlashStats {
 }
 
 impl FlashStats {
-    /// Queries a server. `None` if it has no flash tier, or does not answer in memcached's text
-    /// protocol within 2 s.
+    /// Queries a server. Returns `None` if the server has no flash tier or does not answer in
+    /// memcached's text protocol. Connecting and each read may take up to 2 s.
     #[must_use]
     pub fn of(address: &ServerAddress) -> Option<Self> {
         let mut connection = Connection::open_within(address, Dialect::Text, TIMEOUT).ok()?;
         Self::parse(&connection.stats().ok()?)
     }
 
-    /// Parses the values of `stats`. Returns `None` without the values of a flash tier.
+    /// Parses the values of `stats`. Returns `None` if they do not contain those of a flash tier.
     #[must_use]
     pub fn parse(stats: &BTreeMap<String, String>) -> Option<Self> {
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());

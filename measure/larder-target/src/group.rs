@@ -1,10 +1,10 @@
 //! The processes of a started server: its process group, and its descendants that left the group.
-//! They are stopped with the server, and also if this process is killed.
+//! All of them stop when the server is stopped, and also if this process is killed.
 //!
 //! The leader of the group is a watchdog: a shell that reads from a pipe. Only this process has the
-//! other end of the pipe, so the read returns when this process closes it or dies. The system does
-//! not reuse the ID of the group until this process has waited for the watchdog, so signals to the
-//! group reach no other processes.
+//! other end of the pipe, so the read returns when this process closes that end or dies. The system
+//! does not reuse the group's ID until this process has waited for the watchdog, so signals to the
+//! group cannot reach unrelated processes.
 
 use crate::process;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -14,13 +14,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The environment variable that all processes of a server inherit. It identifies the processes
-/// that left the process group.
+/// The environment variable that all processes of a server inherit. It identifies processes that
+/// have left the process group.
 const MARK: &str = "STARTED_BY_LARDER";
 
 /// The script of the watchdog. `$1` is the environment variable with its value, and the other
 /// arguments are the server's directories. The loop runs twice, because a process can start another
-/// one before it is killed.
+/// process before it is killed.
 const WATCHDOG: &str = r#"
 trap '' TERM INT HUP QUIT
 read -r _
@@ -44,13 +44,13 @@ pub(crate) struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Starts the watchdog of a group without further processes. The watchdog removes `folders` if
-    /// this process is killed. `id` is unique in this process.
+    /// Creates a group that consists of its watchdog. The watchdog removes `folders` if this
+    /// process is killed. `id` is unique in this process.
     ///
     /// # Errors
     /// The watchdog cannot be started.
     pub(crate) fn new<'f>(folders: impl Iterator<Item = &'f Path>, id: u32) -> io::Result<Self> {
-        // The final dot prevents a mark from being the prefix of another one.
+        // The final dot prevents one mark from being a prefix of another.
         let mark = format!("{}-{id}.", std::process::id());
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "larder-watchdog", &format!("{MARK}={mark}")])
@@ -64,7 +64,7 @@ impl ProcessGroup {
         Ok(Self { watchdog, mark })
     }
 
-    /// Makes a command start in this group, so that it does not receive Ctrl-C.
+    /// Makes a command start in this group, where a terminal's Ctrl-C does not reach it.
     pub(crate) fn add(&self, command: &mut Command) {
         command.process_group(self.id().as_raw()).env(MARK, &self.mark);
     }
@@ -89,7 +89,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Signals all processes of the server, and the watchdog, which ignores SIGTERM.
+    /// Signals all processes of the server and the watchdog. The watchdog ignores SIGTERM.
     pub(crate) fn signal(&self, signal: Signal) {
         // The call fails if all processes have exited.
         let _ = killpg(self.id(), signal);

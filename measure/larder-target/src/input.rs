@@ -1,45 +1,45 @@
 //! The input buffer of a connection to a server.
 
-/// An input buffer. Received bytes that are not consumed yet are at `start..end`.
+/// An input buffer. `start..end` contains the received bytes that are not consumed yet.
 #[derive(Debug)]
 pub struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Minimum length of the next reply.
+    /// Minimum number of bytes that the next reply needs.
     wanted: usize,
 }
 
 impl Input {
-    /// Returns an empty buffer of `len` bytes, which grows for longer replies.
+    /// Returns an empty buffer with room for `len` bytes. It grows for longer replies.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { buffer: vec![0; len], start: 0, end: 0, wanted: 1 }
     }
 
-    /// Returns the received bytes.
+    /// Returns the received bytes that are not consumed yet.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Returns whether the buffer has at least the wanted number of bytes.
+    /// Returns whether the buffer contains at least as many bytes as the next reply needs.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.end - self.start >= self.wanted
     }
 
-    /// Sets the minimum length of the next reply, from
-    /// `larder_protocol::response::Read::Incomplete`.
+    /// Sets the number of bytes that the next reply needs at least:
+    /// `larder_protocol::response::Read::Incomplete` contains it.
     #[inline]
     pub fn want(&mut self, wanted: usize) {
         self.wanted = wanted;
     }
 
-    /// Returns the free space for the next read. It is never empty, and has room for the rest of
-    /// the wanted bytes.
+    /// Returns the free space for the next read. It is never empty, and has room for the missing
+    /// bytes of the next reply as far as [`want`](Self::want) has announced them.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -55,14 +55,14 @@ impl Input {
         &mut self.buffer[self.end..]
     }
 
-    /// Adds the first `len` bytes of the [`space`](Self::space), which a read has filled.
+    /// Records that a read has filled the first `len` bytes of the [`space`](Self::space).
     #[inline]
     pub fn arrived(&mut self, len: usize) {
         debug_assert!(len <= self.buffer.len() - self.end, "more bytes than the free space");
         self.end += len;
     }
 
-    /// Removes `len` bytes.
+    /// Removes the first `len` received bytes.
     #[inline]
     pub fn consume(&mut self, len: usize) {
         debug_assert!(len <= self.end - self.start, "more bytes than were received");

@@ -18,20 +18,21 @@ use std::time::{Duration, Instant};
 
 /// Maximum time from the start of a server to its first reply.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum time for a server to exit after SIGTERM, and again after SIGKILL.
+/// Maximum time for a server to exit after SIGTERM, and separately after SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum time for a server to exit during a restart. Writing its memory to a disk takes long.
+/// Maximum time for a server to exit during a restart. It is long, because the server may write its
+/// memory to a disk.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval of the checks whether a server has exited during a restart. It is short, because a
-/// restart may take only milliseconds.
+/// Interval at which a restart checks whether the server has exited. It is short, because a restart
+/// may take only milliseconds.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// The system's in-memory file system.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// Timeout of the reply to the request that checks whether the server is ready.
+/// Timeout for the reply to the request that checks whether the server is ready.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of attempts to start a server, because another process can take the free port
-/// first.
+/// Maximum number of attempts to start a server. An attempt fails if another process takes the
+/// chosen port first.
 const ATTEMPTS: usize = 3;
 
 /// The parameters of starting a server.
@@ -43,12 +44,12 @@ pub struct Launch<'l> {
     pub command: CommandLine<'l>,
     /// The other placeholders of the command, and their values.
     pub values: Values,
-    /// The fixed TCP port of a server that has no option for it; `None` if the command has `{port}`
-    /// or `{socket}`.
+    /// The TCP port of a server whose port is fixed; `None` if the command has `{port}` or
+    /// `{socket}`.
     pub port: Option<u16>,
-    /// The protocol in which the server must answer.
+    /// The protocol in which the server must answer to count as started.
     pub protocol: Protocol,
-    /// The cores of the server; `None` for the cores of this process.
+    /// The cores of the server; `None` for the cores of the calling thread.
     pub cores: Option<&'l CoreSet>,
     /// A file for the server's output. Without one, the server inherits standard error, and its
     /// standard output is discarded.
@@ -67,11 +68,12 @@ pub enum CommandLine<'l> {
         /// The program's arguments. Unknown placeholders are errors.
         arguments: &'l [String],
     },
-    /// A line for a shell. Unknown placeholders remain, because braces have a meaning in shells.
+    /// A line for a shell. Unknown placeholders remain unchanged, because braces have a meaning in
+    /// shells.
     Shell(&'l str),
 }
 
-/// The error of starting a server.
+/// Errors of starting a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -113,7 +115,7 @@ pub struct Launched {
     child: Child,
     group: ProcessGroup,
     address: ServerAddress,
-    /// ID of the process that is measured with its descendants.
+    /// ID of the measured process. Measurements include its descendants.
     pid: i32,
     /// The command that started the server.
     command: Command,
@@ -150,7 +152,7 @@ impl Folders {
 /// The times of a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Restarted {
-    /// The time just before the first process receives the signal.
+    /// The time just before the signal is sent to the first process.
     pub signalled: Instant,
     /// The time at which all old processes of the server have exited.
     pub ended: Instant,
@@ -179,8 +181,8 @@ impl Launch<'_> {
         }
     }
 
-    /// Starts the server once. Returns the chosen address together with the server or the error of
-    /// the start.
+    /// Tries once to start the server. Returns the chosen address, and the server or the error.
+    /// Returns only an error if the preparation fails.
     fn attempt(&self) -> Result<(ServerAddress, Result<Launched, LaunchError>), LaunchError> {
         let id = next_id();
         let name = format!("larder-{}-{id}", std::process::id());
@@ -195,7 +197,7 @@ impl Launch<'_> {
         let mut command = self.command(&address, &folders)?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
         if let Some(log) = self.log {
-            // Appends, because the log may contain the output of a failed attempt.
+            // Appends to the log, because it may contain the output of a failed attempt.
             let output = File::options().create(true).append(true).open(log);
             let output = output.map_err(|error| prepare(log, error))?;
             command.stderr(output.try_clone().map_err(|error| prepare(log, error))?).stdout(output);
@@ -308,9 +310,9 @@ impl Launched {
         Err(LaunchError::NoAnswer { protocol, address, log })
     }
 
-    /// Chooses the process to measure. This is the started process if the listening process
-    /// descends from it, so that the costs include all programs of a script. Otherwise, it is the
-    /// listening process.
+    /// Chooses the process to measure. If the listening process descends from the started process,
+    /// keeps the started process, so that the costs include all programs of a script. Otherwise,
+    /// chooses the listening process.
     fn choose_pid(&mut self) {
         if let Some(owner) = process::find(&self.address)
             && !process::descends(owner, self.pid)
@@ -319,13 +321,13 @@ impl Launched {
         }
     }
 
-    /// Returns the address that the server listens on.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
 
-    /// Returns the ID of the process that is measured with its descendants. After that process has
+    /// Returns the ID of the process to measure together with its descendants. If that process has
     /// exited, returns the ID of the listening process.
     #[must_use]
     pub fn pid(&self) -> i32 {
@@ -336,8 +338,7 @@ impl Launched {
     }
 
     /// Returns the exit status and the last line of the log, or `None` while the server runs. A
-    /// server with further processes, such as a daemon, still runs after its first process has
-    /// exited.
+    /// server still runs if only its first process has exited, as that of a daemon does.
     pub fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         let ended = self.is_stopped || self.group.members().is_empty();
@@ -345,8 +346,8 @@ impl Launched {
     }
 
     /// Signals all processes of the server, and waits until they have exited. After `pause`, runs
-    /// the command again with the same address and directories. Does not wait until the server
-    /// answers.
+    /// the command again with the same address and directories. Does not wait for the server to
+    /// answer.
     ///
     /// # Errors
     /// The server does not exit in time, or cannot be started.
@@ -377,7 +378,7 @@ impl Launched {
         }
         self.is_stopped = true;
         self.group.signal(Signal::SIGTERM);
-        // A stopped process handles SIGTERM only after it continues.
+        // A process that SIGSTOP has stopped handles SIGTERM only after it continues.
         self.group.signal(Signal::SIGCONT);
         if !self.wait_for_all(STOP_TIMEOUT) {
             self.group.signal(Signal::SIGKILL);
@@ -423,7 +424,7 @@ fn next_id() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Starts a process from a thread that is pinned to `cores`, which the process inherits.
+/// Starts a process from a thread that is pinned to `cores`. The process inherits this affinity.
 fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, String> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -434,10 +435,10 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
     })
 }
 
-/// Returns a free address on the loopback interface, with this port. If `port` is 0, the address
-/// has any free port. Binds the address to check that it is free, but does not listen. A process
-/// that another thread forks at the same time would inherit a listening socket. Clients could then
-/// still connect to the socket after it is closed here.
+/// Returns a free address on the loopback interface with this port, or with any free port if `port`
+/// is 0. Binds the address to check that it is free, but does not listen: a process that another
+/// thread forks at the same time would inherit the listening socket, and clients could connect to
+/// it even after this function has closed it.
 ///
 /// # Errors
 /// The port is in use, or no port is free.
@@ -448,7 +449,7 @@ pub fn free_address(port: u16) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
-/// Returns whether the server answers a request.
+/// Returns whether a server at this address answers a request.
 fn answers(address: &ServerAddress, protocol: Protocol) -> bool {
     let mut request = Vec::new();
     let answer: &[u8] = match protocol {

@@ -1,5 +1,5 @@
-//! Cache servers under measurement: their addresses and processes, starting and stopping them, and
-//! a blocking connection to them.
+//! Cache servers under measurement: their addresses and processes, functions that start and stop
+//! them, and a blocking client connection.
 #![forbid(unsafe_code)]
 
 mod address;

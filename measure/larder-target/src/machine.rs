@@ -1,4 +1,4 @@
-//! The machine of a measurement.
+//! The machine on which a measurement runs.
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 
 use crate::ServerAddress;
 
-/// CPU time so far and resident memory of a process and its descendants.
+/// Resources that a process and its descendants use or have used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// User CPU time in seconds.
@@ -12,8 +12,8 @@ pub struct Usage {
     pub system_secs: f64,
     /// Resident memory in bytes. Counts shared memory once per process.
     pub rss_bytes: u64,
-    /// Bytes written to storage devices. Bytes in the page cache already count before the system
-    /// writes them. `None` if the system does not report them.
+    /// Bytes written to storage devices. A write counts as soon as it is in the page cache. `None`
+    /// if the system does not report it.
     pub written_bytes: Option<u64>,
 }
 
@@ -26,8 +26,8 @@ mod linux {
     use procfs::process::{FDInfo, FDTarget, Process, Stat, all_processes};
     use std::net::IpAddr;
 
-    /// Returns the ID of the process that listens on `address`. `None` if no such process runs on
-    /// this machine, or its file descriptors cannot be read.
+    /// Returns the ID of the process that listens on `address`. Returns `None` if no such process
+    /// runs on this machine, or if its file descriptors cannot be read.
     pub fn find(address: &ServerAddress) -> Option<i32> {
         let sockets = listening_inodes(address);
         let listens = |file: FDInfo| matches!(file.target, FDTarget::Socket(inode) if sockets.contains(&inode));
@@ -58,8 +58,8 @@ mod linux {
     }
 
     /// Returns the CPU time, memory and written bytes of a process and its descendants. The CPU
-    /// time includes exited descendants for which their parents have waited. `None` if the process
-    /// does not exist.
+    /// time includes that of exited descendants for which their parents have waited. Returns `None`
+    /// if the process does not exist.
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process's life")]
     pub fn usage(pid: i32) -> Option<Usage> {
         let tree = tree(pid);
@@ -79,9 +79,9 @@ mod linux {
         })
     }
 
-    /// Returns the bytes that a process has written to storage devices. `None` if it belongs to
-    /// another user or the system does not report them. 0 for a descendant of `root` that has
-    /// exited.
+    /// Returns the bytes that a process has written to storage devices. Returns `None` if the
+    /// process belongs to another user or the system does not report the bytes. Returns 0 for a
+    /// descendant of `root` that has exited.
     fn written_bytes(pid: i32, root: i32) -> Option<u64> {
         match Process::new(pid).and_then(|process| process.io()) {
             Ok(io) => Some(io.write_bytes),
@@ -112,8 +112,8 @@ mod linux {
         tree(ancestor).iter().any(|stat| stat.pid == pid)
     }
 
-    /// Returns the processes that are in a process group or have `mark` in their environment,
-    /// except zombies.
+    /// Returns the processes that are in a process group or have `mark` in their environment.
+    /// Zombies are excluded.
     pub(crate) fn members(group: i32, mark: &[u8]) -> Vec<i32> {
         let belongs = |process: &Process| {
             let Ok(stat) = process.stat() else { return false };
@@ -143,8 +143,8 @@ mod linux {
         stat.is_ok_and(|stat| stat.pgrp == group)
     }
 
-    /// Hardware counters in user mode, of the threads that a process and its descendants had at the
-    /// start of counting.
+    /// Hardware counters that count in user mode. They cover the threads that a process and its
+    /// descendants had when counting started.
     #[derive(Debug)]
     pub struct Events {
         cycles: Vec<Counter>,
@@ -195,32 +195,32 @@ pub(crate) use linux::{is_in_group, is_running, members};
 mod other_systems {
     use super::{ServerAddress, Usage};
 
-    /// Returns `None`, because this needs Linux's /proc.
+    /// Returns `None`, because the information comes from Linux's /proc.
     pub fn find(_: &ServerAddress) -> Option<i32> {
         None
     }
 
-    /// Returns `None`, because this needs Linux's /proc.
+    /// Returns `None`, because the information comes from Linux's /proc.
     pub fn usage(_: i32) -> Option<Usage> {
         None
     }
 
-    /// Returns false, because this needs Linux's /proc.
+    /// Returns false, because the information comes from Linux's /proc.
     pub fn descends(_: i32, _: i32) -> bool {
         false
     }
 
-    /// Returns no processes, because this needs Linux's /proc.
+    /// Returns no processes, because the information comes from Linux's /proc.
     pub(crate) fn members(_: i32, _: &[u8]) -> Vec<i32> {
         Vec::new()
     }
 
-    /// Returns true, because this needs Linux's /proc.
+    /// Returns true, because the information comes from Linux's /proc.
     pub(crate) fn is_running(_: i32) -> bool {
         true
     }
 
-    /// Returns true, because this needs Linux's /proc.
+    /// Returns true, because the information comes from Linux's /proc.
     pub(crate) fn is_in_group(_: i32, _: i32) -> bool {
         true
     }

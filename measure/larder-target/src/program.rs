@@ -1,4 +1,4 @@
-//! The programs of servers: their paths and versions.
+//! Finds the programs of servers and their versions.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Finds the program of a command: a path, or a name to search for in `target/release`, in the
-/// directory of `larder` itself unless that is a debug build, and on the `PATH`, in this order.
+/// Finds the program of a command. A path is used unchanged. For a name, searches `target/release`,
+/// then the directory of `larder` itself unless that is a debug build, then the `PATH`. Returns
 /// `None` if there is no such executable file.
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
@@ -26,8 +26,9 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(executable)
 }
 
-/// Returns the version of a program: the first line that is not blank of its standard output, when
-/// run with `arguments`. `None` without arguments, without such a line, or after 20 seconds.
+/// Returns the version of a program: the first line of its standard output that is not blank, when
+/// run with `arguments`. Returns `None` without arguments, if there is no such line, or if the
+/// program runs for more than 20 seconds.
 #[must_use]
 pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     if arguments.is_empty() {
@@ -38,7 +39,7 @@ pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     let mut child = command.spawn().ok()?;
     let mut printed = String::new();
     if wait(&mut child, VERSION_TIMEOUT).is_some() {
-        // Reading after the program's exit is enough, because its output fits the pipe's buffer.
+        // Reads only after the program's exit, because its output fits the pipe's buffer.
         let _ = child.stdout.take()?.read_to_string(&mut printed);
     } else {
         let _ = child.kill();

@@ -1,4 +1,4 @@
-//! The server under measurement, which already runs or which the measurement starts.
+//! The server under measurement. It already runs, or the measurement starts it.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};
@@ -42,7 +42,7 @@ pub struct ServerArguments {
 
 const HEADING: &str = "Server";
 
-/// Default memory limit of servers of `--command`, in MiB.
+/// Default memory limit in MiB for servers that `--command` starts.
 const MEMORY_MB: u64 = 64;
 
 /// Errors of starting a server, or of finding and connecting to a running server.
@@ -74,7 +74,8 @@ pub enum TargetError {
 }
 
 impl ServerArguments {
-    /// Returns the servers to measure: one for each `--command`, or the running one.
+    /// Returns the servers to measure: one for each `--command` or, without that option, the
+    /// running server.
     ///
     /// # Errors
     /// The server's name does not resolve.
@@ -96,8 +97,8 @@ impl ServerArguments {
         let place = (self.server.as_str(), self.port.unwrap_or(port));
         let unknown = || TargetError::NoAddress(self.server.clone());
         let found: Vec<_> = place.to_socket_addrs().map_err(|_| unknown())?.collect();
-        // Prefers IPv4 addresses, because `localhost` can resolve to ::1 first, where a server that
-        // listens only on IPv4 does not answer.
+        // Prefers IPv4 addresses. `localhost` can resolve to ::1 first, and a server that listens
+        // only on IPv4 does not answer there.
         let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
         address.copied().map(ServerAddress::Tcp).ok_or_else(unknown)
     }
@@ -110,7 +111,7 @@ pub enum Target {
     Command {
         /// Name of the server in tables.
         name: String,
-        /// The command, a line for a shell with placeholders: see [`Launch`].
+        /// The shell command, with placeholders: see [`Launch`].
         template: String,
     },
     /// A server that already runs.
@@ -145,14 +146,15 @@ impl Target {
         }
     }
 
-    /// Returns whether each measurement starts with an empty server.
+    /// Returns whether each measurement starts a new, empty server.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         matches!(self, Self::Command { .. })
     }
 
-    /// Starts the server if it is a command, and connects to it. `memory_mb` is the memory limit of
-    /// the command (default: 64 MiB). For a running server, the reported limit takes precedence.
+    /// Starts the server if it is a command, and connects to it. `memory_mb` is the memory limit;
+    /// its default for a command is 64 MiB. For a running server, the limit that it reports takes
+    /// precedence.
     ///
     /// # Errors
     /// The server does not start, cannot be reached, or its limit is unknown.

@@ -12,7 +12,7 @@ impl Values {
         self
     }
 
-    /// Returns example values of placeholders, for the validation of commands.
+    /// Returns example values for placeholders, to validate commands.
     #[must_use]
     pub fn examples(names: &[&'static str]) -> Self {
         names.iter().fold(Self::default(), |values, name| values.with(name, 1))
@@ -48,7 +48,7 @@ pub fn expand(text: &str, values: &Values) -> Result<String, String> {
     Ok(expanded)
 }
 
-/// Replaces the known placeholders in `text` with their values, and keeps all others.
+/// Replaces the known placeholders in `text` with their values, and leaves all others unchanged.
 #[must_use]
 pub fn expand_known(text: &str, values: &Values) -> String {
     values

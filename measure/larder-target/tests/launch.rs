@@ -1,4 +1,5 @@
-//! Servers of measurements: their cores, their measured processes, and their exit.
+//! Starting and stopping servers for measurements: their cores, the measured process, and their
+//! exit.
 #![cfg(target_os = "linux")]
 
 use larder_target::launch::{CommandLine, Launch, LaunchError, Launched};
@@ -87,7 +88,7 @@ fn a_server_runs_on_its_cores_and_is_stopped() {
 }
 
 /// Returns a script that starts memcached, a helper, and a helper that leaves the process group.
-/// None of them exits with the script.
+/// All three survive the exit of the script.
 fn script(word: &str) -> String {
     let helper = format!("sh -c \"trap : TERM; while :; do sleep 0.05; done\" {word}");
     format!("sh -c '{helper} & setsid {helper} & {MEMCACHED} -z {word} & wait'")
@@ -141,8 +142,8 @@ fn a_stopped_process_ends_too() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// Starts a server and waits, if the next test runs this one in a separate process, which that test
-/// then kills. Otherwise does nothing.
+/// Does nothing unless the next test runs this test in a separate process. It then starts a server
+/// and waits until the next test kills the process.
 #[test]
 fn a_launcher() {
     if let Ok(word) = std::env::var("LAUNCHER") {

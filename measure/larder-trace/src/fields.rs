@@ -1,4 +1,4 @@
-//! Parsers of the fields of a line, for all forms.
+//! Parsers for the fields of a line in either form.
 
 use std::num::NonZeroU32;
 
@@ -14,8 +14,8 @@ pub(crate) fn key(field: &[u8]) -> Result<&[u8], &'static str> {
     is_key.then_some(field).ok_or("a key has 1 to 250 bytes without spaces and control characters")
 }
 
-/// Returns a time in nanoseconds and the unit of its last digit in nanoseconds. Ignores decimals
-/// after the ninth.
+/// Parses a time in seconds. Returns the time and the unit of its last digit, both in nanoseconds.
+/// Ignores decimals after the ninth.
 pub(crate) fn time(field: &[u8]) -> Result<(u64, u64), &'static str> {
     let point = field.iter().position(|byte| *byte == b'.');
     let (whole, decimals) = match point {
@@ -39,8 +39,8 @@ pub(crate) fn time(field: &[u8]) -> Result<(u64, u64), &'static str> {
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Maximum number of digits before the decimal point of a time in seconds, so that the time in
-/// nanoseconds fits 64 bits.
+/// Maximum number of digits before the decimal point of a time in seconds. With more digits, the
+/// time in nanoseconds could exceed 64 bits.
 const WHOLE_DIGITS_MAX: usize = 10;
 
 fn digits(digits: &[u8]) -> u64 {

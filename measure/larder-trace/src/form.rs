@@ -7,7 +7,8 @@ use std::num::NonZeroU32;
 /// A form of the lines of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `time_secs,key,size[,ttl]`: each line is a get, with size and TTL of the set after a miss.
+    /// `time_secs,key,size[,ttl]`: each line is a get, with the size and TTL for the set after a
+    /// miss.
     LookAside,
     /// `timestamp,anonymized key,key size,value size,client id,operation,TTL`: the form of
     /// Twitter's cache traces, <https://github.com/twitter/cache-trace>. The key may contain
@@ -34,8 +35,8 @@ impl Form {
         }
     }
 
-    /// Parses a line. The record has the time of the line, not the time since the start of the
-    /// trace.
+    /// Parses a line. The time of the record is that of the line, not yet relative to the start of
+    /// the trace.
     pub(crate) fn record(self, line: &[u8]) -> Result<Record<'_>, &'static str> {
         match self {
             Self::LookAside => look_aside(line),
@@ -44,7 +45,7 @@ impl Form {
     }
 }
 
-/// The first bytes of a file in zstd format, in which Twitter publishes its traces.
+/// The first bytes of a zstd file. Twitter publishes its traces in this format.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 fn look_aside(line: &[u8]) -> Result<Record<'_>, &'static str> {

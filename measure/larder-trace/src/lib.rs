@@ -1,7 +1,7 @@
 //! A reader for traces of cache requests, in two text forms.
 //!
-//! [`Reader`] reads one line at a time, so that its memory does not depend on the size of the
-//! trace. docs/hitratio.md describes the forms.
+//! [`Reader`] reads one line at a time, so its memory does not depend on the size of the trace.
+//! docs/hitratio.md describes the forms.
 #![forbid(unsafe_code)]
 
 mod fields;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Maximum length of a line in bytes. It bounds the memory for files that are not traces.
+/// Maximum length of a line in bytes. It limits memory if a file is not a trace.
 const LINE_LEN_MAX: usize = 4096;
 
 /// Errors of reading a trace.
@@ -19,7 +19,7 @@ pub enum TraceError {
     /// The trace has no requests.
     #[error("the trace has no requests")]
     Empty,
-    /// A line is invalid, or the caller of the reader cannot use it.
+    /// A line is invalid, or the caller cannot use its record: see [`Reader::objection`].
     #[error("line {line}: {why}")]
     Line {
         /// Number of the line, from 1.
@@ -37,7 +37,7 @@ pub struct Reader<R> {
     text: Vec<u8>,
     /// Number of the current line, from 1.
     line: u64,
-    /// The form of all lines, determined from the first record; `None` before it.
+    /// The form of all lines. The first record determines it; `None` before that.
     form: Option<Form>,
     start_nanos: Option<u64>,
     last_nanos: u64,
@@ -80,14 +80,15 @@ impl<R: BufRead> Reader<R> {
         self.form
     }
 
-    /// Returns the number of the current line, from 1. This is the line of the last record or, at
-    /// the end, the last line of the trace. 0 before the first line.
+    /// Returns the number of the current line, from 1. This is the line of the record that was read
+    /// last or, at the end, the last line of the trace. Returns 0 before the first line.
     #[must_use]
     pub fn line(&self) -> u64 {
         self.line
     }
 
-    /// Returns an error for the current line, for a caller that cannot use its record.
+    /// Returns an error that names the current line. Callers return it if they cannot use the
+    /// line's record.
     #[must_use]
     pub fn objection(&self, why: &'static str) -> TraceError {
         TraceError::Line { line: self.line, why }
@@ -133,8 +134,8 @@ mod tests {
     use crate::record::Operation;
     use std::num::NonZeroU32;
 
-    /// Parses a trace. Returns each record as the string "MILLIS OPERATION KEY VALUE_LEN TTL"; TTL
-    /// is 0 without one.
+    /// Parses a trace. Returns each record as the string "MILLIS OPERATION KEY VALUE_LEN TTL". TTL
+    /// is 0 for no expiry.
     fn records(text: &str) -> Result<Vec<String>, TraceError> {
         let mut reader = Reader::new(text.as_bytes());
         let mut all = Vec::new();

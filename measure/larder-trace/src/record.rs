@@ -7,7 +7,8 @@ use std::num::NonZeroU32;
 pub struct Record<'l> {
     /// Nanoseconds since the first request of the trace; never decreases within a trace.
     pub at_nanos: u64,
-    /// Unit of the last digit of the recorded time in nanoseconds: a second if it has no decimals.
+    /// Unit of the last digit of the recorded time, in nanoseconds. It is a second if the time has
+    /// no decimals.
     pub unit_nanos: u64,
     /// The operation of the request.
     pub operation: Operation,
@@ -71,7 +72,7 @@ impl Operation {
         }
     }
 
-    /// Returns the operation with this name, or `None` if there is none.
+    /// Returns the operation with this name, or `None` for an unknown name.
     #[must_use]
     pub fn of_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name().as_bytes() == name)

@@ -1,5 +1,5 @@
-//! The settings of published command lines of memtier_benchmark and of other options, and the
-//! rejection of values and combinations that cannot be used.
+//! Conversion of command lines to settings, including published ones of memtier_benchmark, and the
+//! rejection of invalid values and combinations.
 
 use crate::common::{self, arguments};
 use larder_bench::{Arrivals, DataSize, Pattern, Ratio, Settings, Steps, Stop};

@@ -1,4 +1,5 @@
-//! `larder bench clients` with servers that work, return wrong values, fail, and restart.
+//! `larder bench clients` with correct servers, and with servers that return wrong values, fail or
+//! restart.
 
 use crate::common::broken_server::{Action, BrokenServer, hit};
 use crate::common::{ReservedPort, Server};
@@ -30,7 +31,7 @@ fn measure(port: u16, line: &str) -> (String, Result<(), clients::Error>) {
     (String::from_utf8(out).unwrap(), ended)
 }
 
-/// Returns the figures of CSV lines by name.
+/// Returns the figures of CSV lines, by the name of the figure.
 fn figures(csv: &str) -> BTreeMap<String, f64> {
     let lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let figures = lines.filter(|fields| fields.len() == 5);
@@ -123,8 +124,8 @@ fn recovery_lasts_until_the_server_is_back() {
     let server = Server::memcached();
     let arguments = arguments(server.port, "--csv --measure recovery");
     let (sender, written) = mpsc::channel();
-    // The outage starts with the first failing operation, which may start before the server stops.
-    // So the upper bound of its duration counts from the start of the run.
+    // The outage starts with the first failing operation, which can start before the server stops.
+    // So the start of the run is the lower bound for the start of the outage.
     let begun = std::time::Instant::now();
     let running = std::thread::spawn(move || run(&arguments, &mut ChannelWriter(sender)));
     let mut text = String::new();

@@ -20,7 +20,7 @@ fn the_json_file_describes_the_run_and_its_seconds() {
     for (protocol, server) in
         [("text", &memcached), ("meta", &memcached), ("binary", &memcached), ("resp", &redis)]
     {
-        // A busy machine can leave some requests unsent.
+        // On a busy machine, some requests may remain unsent.
         let line = format!(
             "-s 127.0.0.1 -p {} -P {protocol} -t 1 -c 2 --rate 2000 --test-time 1.2 -x 2 -q \
              --print-percentiles 25,99.95 --ratio 1:1 --key-maximum 99 --max-faults 2000",

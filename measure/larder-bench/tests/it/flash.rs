@@ -3,7 +3,8 @@
 use crate::common::Server;
 use tempfile::tempdir;
 
-/// The server has 48 MB of values and 32 MiB of memory, so the least recent values are on flash.
+/// The server holds 48 MB of values in 32 MiB of memory, so the least recently set values are on
+/// flash.
 #[test]
 fn hits_that_come_from_flash_are_counted_and_checked() {
     let folder = tempdir().unwrap();

@@ -28,7 +28,7 @@ impl File {
         format!("--key-spaces {}", self.path().display())
     }
 
-    /// Returns the error message for the file, which is invalid.
+    /// Returns the error message for an invalid file.
     fn objection(&self) -> String {
         let arguments = arguments(&format!("-s 127.0.0.1 {}", self.option()));
         let error = arguments.settings().unwrap_err().to_string();
@@ -41,8 +41,8 @@ fn command(measured: &Measured, name: &str) -> Command {
     measured.outcome.commands.get(name).cloned().unwrap_or_default()
 }
 
-/// Returns memcached's reply to a line, up to the line `END`. Empty while memcached's crawler is
-/// busy.
+/// Returns memcached's reply to a request line, up to the line `END`. Empty if memcached's crawler
+/// is busy.
 fn ask(server: &Server, line: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -55,10 +55,10 @@ fn ask(server: &Server, line: &str) -> String {
         .collect()
 }
 
-/// Returns the keys of a memcached, with the Unix times in seconds at which they expire; -1 is
-/// never.
+/// Returns the keys of a memcached, each with its expiry as a Unix time in seconds, or -1 without
+/// an expiry.
 ///
-/// A dump lacks items that memcached's maintenance thread moves at the same time, so this function
+/// A dump lacks items that memcached's maintenance thread moves during the dump. So this function
 /// repeats the dump until it has all items.
 fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
     let stats = ask(server, "stats");
@@ -82,7 +82,7 @@ fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
     items.map(item).collect()
 }
 
-/// Returns the example in the documentation.
+/// Returns the key space file in the documentation.
 fn documented() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -118,7 +118,8 @@ fn the_documented_example_runs() {
     assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
     let share = |name: &str| command(&measured, name).requests;
     assert_eq!(share("total"), 20_000);
-    // The shares are 60, 30 and 10 %. Three standard deviations are at most 1.04 %.
+    // The shares are 60, 30 and 10 %. Three standard deviations of the largest are 208 of 20,000
+    // requests.
     for (name, expected) in [("sessions", 12_000), ("fragments", 6_000), ("counters", 2_000)] {
         assert!(share(name).abs_diff(expected) <= 208, "{name}: {}", share(name));
     }
@@ -258,7 +259,7 @@ fn options_that_the_file_replaces_are_refused() {
     assert!(arguments(&line).settings().is_err());
 }
 
-/// The unsent requests of a frozen server are divided between the key spaces by shares.
+/// Unsent requests for a frozen server are divided among the key spaces by their shares.
 #[test]
 fn requests_that_were_never_sent_are_those_of_all_key_spaces() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -38,7 +38,7 @@ fn keys_of_a_multi_get_are_counted_each() {
     let (memcached, redis) = (Server::memcached(), Server::redis());
     let servers = MEMCACHED.map(|name| (name, &memcached));
     for (protocol, server) in servers.into_iter().chain([("resp", &redis)]) {
-        // Sets half of the keys that the gets below choose from.
+        // Sets half of the keys from which the gets below choose.
         server.load(&format!("-P {protocol} -t 1 -c 1 -n 1 --ratio 1:0 --key-maximum 99 --fill"));
         let line = "-t 1 -c 2 -n 200 --ratio 0:1 --key-maximum 199 --multi-key-get 5 --pipeline 3 \
                     --verify --data-size 32";
@@ -64,8 +64,8 @@ fn values_expire_after_their_ttl() {
     let line = "-t 1 -c 1 --key-maximum 9 -n 10 --key-pattern S:S";
     for protocol in MEMCACHED {
         server.load(&format!("-P {protocol} {line} --ratio 1:0 --expiry-range 1-1"));
-        // memcached's clock can lag on a busy machine, and items then expire late. So the gets are
-        // repeated until all miss.
+        // On a busy machine, memcached's clock can lag, and items then expire late. So the test
+        // repeats the gets until all miss.
         let begun = Instant::now();
         let misses = || {
             let measured = server.load(&format!("-P {protocol} {line} --ratio 0:1"));
@@ -83,8 +83,8 @@ fn a_wrong_value_is_a_fault() {
     let server = Server::memcached();
     let line = "-t 1 -c 1 -n 20 --key-maximum 0 --data-size 5 --key-prefix k";
     server.load(&format!("{line} --ratio 1:0"));
-    // Without --verify, values do not derive from their keys, so a load with --verify finds them
-    // wrong.
+    // The first load ran without --verify, so its values do not derive from their keys. A load with
+    // --verify reports them as wrong.
     let wrong = server.load(&format!("{line} --ratio 0:1 --verify"));
     assert_eq!(wrong.outcome.faults.get("wrong value"), Some(&20));
     server.load(&format!("{line} --ratio 1:0 --verify"));
@@ -117,8 +117,9 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
         })
     };
     // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, at even
-    // intervals. A load that waits for a processor at its end does not send the last requests, and
-    // a test that waits for one stops the server too late. The test then repeats the load.
+    // intervals. If the load generator has to wait for a processor at the end, it does not send the
+    // last requests. If the test has to wait for one, it stops the server too late. In both cases,
+    // the test repeats the load.
     let begun = Instant::now();
     let mut total = stalled();
     let is_disturbed = |total: &Command| total.requests < 5900 || total.latency.max < 450e3;
@@ -150,8 +151,8 @@ fn bursts_that_were_due_during_a_stall_are_sent_later() {
         let late = measured.histograms["total"].count_between(100_000_000, u64::MAX);
         let total = measured.outcome.total();
         assert!(total.requests <= 6000 && total.latency.max >= 400e3, "{total:?}");
-        // 20 bursts of each connection waited for more than 100 ms. The test repeats a load that
-        // had to wait for a processor.
+        // 20 bursts of each connection waited for more than 100 ms. If the load generator had to
+        // wait for a processor, the test repeats the load.
         if total.requests == 6000 && (60..=1000).contains(&late) {
             break;
         }
@@ -180,8 +181,9 @@ fn the_closed_loop_sends_fewer_requests_during_a_stall() {
 fn the_open_loop_keeps_its_rate() {
     let server = Server::memcached();
     for depth in ["--pipeline 1", "--pipeline 10"] {
-        // A load that waits for a processor at its end does not send the last requests. The test
-        // then repeats the load. A load never sends more requests than the rate allows.
+        // If the load generator has to wait for a processor at the end, it does not send the last
+        // requests. The test then repeats the load. A load never sends more requests than the rate
+        // allows.
         let begun = Instant::now();
         loop {
             let measured = server.load(&format!("-t 2 -c 5 --rate 3000 --test-time 2 {depth}"));
@@ -250,8 +252,8 @@ fn connections_are_opened_again_after_an_interval() {
         let before = connections_accepted(&memcached);
         let total = memcached.load(&format!("{line} {depth}")).outcome.total();
         assert_eq!((total.requests, total.errors, total.never_answered), (600, 0, 0), "{depth}");
-        // The two further connections are those of `connections_accepted` and of the load's query
-        // of statistics.
+        // The two additional connections are that of `connections_accepted`, and that of the load
+        // generator's query for statistics.
         assert_eq!(connections_accepted(&memcached) - before, 6 * 10 + 2, "{depth}");
         let measured = redis.load(&format!("-P resp -a word {line} {depth}"));
         assert_eq!(measured.outcome.total().requests, 600, "{depth}");
@@ -270,7 +272,7 @@ fn connections_are_added_in_steps() {
         let load = scope.spawn(|| server.load(line));
         let mut accepted = Vec::new();
         while !load.is_finished() {
-            // Each call of `connections_accepted` opens a connection, too.
+            // Each call of `connections_accepted` also opens a connection.
             let number = connections_accepted(&server) - before;
             accepted.push(number - 1 - accepted.len() as u64);
             std::thread::sleep(Duration::from_millis(20));
@@ -279,7 +281,7 @@ fn connections_are_added_in_steps() {
         assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
         accepted
     });
-    // The load queries statistics on another connection before it starts.
+    // Before the load starts, the load generator queries statistics on another connection.
     for step in [2, 8, 10].map(|step| step + 1) {
         assert!(accepted.contains(&step), "{step}: {accepted:?}");
     }

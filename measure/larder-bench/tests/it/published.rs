@@ -1,11 +1,11 @@
 //! `larder bench` accepts published command lines of memtier_benchmark unchanged, and the loads of
-//! the suites. It rejects options of memtier_benchmark that it does not have.
+//! the suites. It rejects memtier_benchmark options that it does not implement.
 
 use crate::common::parse_words;
 use larder_bench::Settings;
 use std::path::Path;
 
-/// Sources and lines, with addresses instead of shell variables.
+/// Command lines with their sources. Shell variables are replaced by addresses.
 const PUBLISHED: &[(&str, &str)] = &[
     (
         "memtier_benchmark, README: rate limits",
@@ -116,7 +116,7 @@ const PUBLISHED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Options of memtier_benchmark that `larder bench` does not have.
+/// Options of memtier_benchmark that `larder bench` does not implement.
 const NOT_THERE: &[&str] = &[
     "--cluster-mode",
     "--data-import=file",

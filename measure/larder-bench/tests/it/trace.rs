@@ -46,7 +46,7 @@ struct Received {
     connection: usize,
     /// The first line of the request, without its line break.
     line: String,
-    /// The value of a request that stores one; empty otherwise.
+    /// The value, if the request stores one; empty otherwise.
     value: Vec<u8>,
     at: Instant,
 }
@@ -79,7 +79,7 @@ impl Recorder {
     }
 }
 
-/// Answers each request like an empty cache.
+/// Records the requests of a connection, and answers each like an empty cache.
 fn record(connection: usize, stream: &TcpStream, kept: &Mutex<Vec<Received>>) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream);
@@ -247,8 +247,8 @@ fn a_number_of_requests_or_a_time_ends_a_replay() {
     let (recorder, trace) = (Recorder::start(), Trace::new(ALL_OPERATIONS));
     let measured = recorder.load(&format!("-t 2 -c 2 -n 5 {}", trace.option()));
     assert_eq!((measured.outcome.total().requests, recorder.lines().len()), (5, 5));
-    // The six records of the first two seconds are due within 1.67 s, the next ones after the end
-    // of the run.
+    // The six records of the first two seconds are due within 1.67 s. The later records are due
+    // after the end of the run.
     let recorder = Recorder::start();
     let line = format!("-t 1 -c 1 --speed 1 --test-time 1.99 {}", trace.option());
     let measured = recorder.load(&line);
@@ -279,8 +279,8 @@ fn the_open_loop_keeps_the_times_of_the_trace() {
             (request.at - start).as_secs_f64() - number as f64 * 0.025
         };
         let late: Vec<f64> = (0..40).map(late).collect();
-        // The delays are relative to the delay of the first request. If the first request was late
-        // itself, other requests can have negative delays.
+        // Delays are relative to that of the first request. If the first request was itself late,
+        // other delays can be negative.
         let earliest = late.iter().copied().fold(0.0, f64::min);
         let punctual = late.iter().filter(|late| **late - earliest < 0.01).count();
         (earliest > -0.02 && punctual >= 28).then_some(()).ok_or(late)
@@ -340,7 +340,7 @@ fn wrong_answers_to_recorded_requests_are_seen() {
     }
 }
 
-/// In an open loop, the unsent requests of lost clients are counted.
+/// An open loop counts the unsent requests of lost clients.
 #[test]
 fn requests_for_lost_clients_are_counted() {
     let mut text = String::new();
@@ -348,7 +348,7 @@ fn requests_for_lost_clients_are_counted() {
         let _ = writeln!(text, "{}.{:03},k{number},10", number / 1000, number % 1000);
     }
     let trace = Trace::new(&text);
-    // The server closes two of the four connections of each load at their first request.
+    // Of the four connections of each load, the server closes two at their first request.
     let second = |request: &Request<'_>| request.connection % 4 >= 2;
     let server = BrokenServer::start(move |request: &Request<'_>| match second(request) {
         true => Action::Close,
@@ -366,7 +366,7 @@ fn requests_for_lost_clients_are_counted() {
     }
 }
 
-/// A server that accepts connections and sends no replies.
+/// The server accepts connections and sends no replies.
 #[test]
 fn due_requests_that_are_not_sent_are_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -380,7 +380,7 @@ fn due_requests_that_are_not_sent_are_counted() {
     let measured = load(&format!("-s 127.0.0.1 -p {port} {line} {}", trace.option()));
     let total = measured.outcome.total();
     assert_eq!(total.never_answered, 3);
-    // The run ends when the server has answered nothing for a second; then about 100 were due.
+    // The run ends after a second without a reply. By then, about 100 requests were due.
     let due = measured.histograms["total"].len();
     assert_eq!(due, 3 + total.never_sent);
     assert!((90..=201).contains(&due), "{due}");

@@ -148,7 +148,8 @@ impl Arguments {
         Overheads { lru: self.overhead, s3fifo: self.s3fifo_overhead }
     }
 
-    /// Returns the servers that receive the replay, or a single `None` with `--simulate-only`.
+    /// Returns the servers that receive the replay. With `--simulate-only`, returns a single
+    /// `None`.
     pub(super) fn targets(&self) -> Result<Vec<Option<Target>>, Error> {
         if self.simulate_only {
             return Ok(vec![None]);
@@ -156,7 +157,8 @@ impl Arguments {
         Ok(self.server.targets()?.into_iter().map(Some).collect())
     }
 
-    /// Returns the streams. The iterator generates one at a time, because each takes much memory.
+    /// Returns the streams. The iterator generates them lazily, because each stream takes much
+    /// memory.
     pub(super) fn streams(&self) -> impl Iterator<Item = Result<Stream, Error>> {
         let trace = self.trace.iter().map(|path| {
             let path_name = || path.display().to_string();

@@ -18,7 +18,8 @@ pub struct NamedWorkload {
 
 #[derive(Clone, Copy, Debug)]
 enum Recipe {
-    /// A stream of `--stream`, with values of 300 bytes unless the traits define sizes.
+    /// A stream that `--stream` can also generate. Values have 300 bytes unless the traits define
+    /// sizes.
     Stream {
         traits: Traits,
         keys: u32,
@@ -174,9 +175,9 @@ const fn mixed(
     NamedWorkload { name, memory_mb, recipe: Recipe::Mixed { requests, sources } }
 }
 
-/// Returns two equal halves: the first fills the cache, and the second is counted. If the first
-/// half were counted, too, its misses would distort the result, unless the replay were much longer.
-/// With such large values, that would take too long.
+/// Returns two equal halves: the first fills the cache, and only the second is counted. Otherwise,
+/// the misses of the empty cache would distort the result, unless the replay were much longer. With
+/// such large values, a longer replay would take too much time.
 const fn log_uniform<'s>(sources: &'s [(f64, Source)]) -> [Phase<'s>; 3] {
     let mixed = Phase::Mixed { requests: MILLION / 10, sources };
     [mixed, Phase::CountFromHere, mixed]

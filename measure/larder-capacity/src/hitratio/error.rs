@@ -1,11 +1,11 @@
-//! Errors of a measurement.
+//! Errors of `larder bench hitratio`.
 
 use super::workload::NoDistribution;
 use larder_target::target::TargetError;
 use larder_trace::TraceError;
 use std::io;
 
-/// Errors of a measurement.
+/// Errors of `larder bench hitratio`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,8 +23,8 @@ pub enum Error {
     /// A stream cannot be generated.
     #[error(transparent)]
     Stream(#[from] NoDistribution),
-    /// The replay failed: the connection failed, or the server's reply to a get was an error or
-    /// malformed.
+    /// The replay failed: the connection failed, a reply of the server was malformed, or the reply
+    /// to a get was an error.
     #[error("connection failed during the replay: {0}; see the server's log")]
     Replay(#[source] io::Error),
     /// The results could not be written.

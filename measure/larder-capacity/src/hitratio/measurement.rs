@@ -30,7 +30,7 @@ impl Measurement<'_> {
     }
 
     /// Returns the requested capacities in bytes. With `--command` and `--simulate-only`, `None`
-    /// stands for 64 MiB. The limit that a running server reports replaces all requested
+    /// means 64 MiB. If a running server reports its limit, that limit replaces all requested
     /// capacities.
     fn capacities(&self) -> Vec<Option<u64>> {
         let given = self.arguments.server.memory_mb.or(self.stream.memory_mb).map(|mb| mb << 20);

@@ -1,4 +1,4 @@
-//! Generates streams from several sources of keys or several phases.
+//! Generates streams that consist of several phases or draw keys from several sources.
 
 use super::NoDistribution;
 use super::stream::{Counted, Stream};
@@ -15,15 +15,16 @@ use std::collections::BinaryHeap;
 /// A phase of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase<'s> {
-    /// Each request draws its key from one source. The number before a source is its probability.
+    /// Each request draws its key from one source. The number before each source is the probability
+    /// of choosing it.
     Mixed { requests: usize, sources: &'s [(f64, Source)] },
-    /// All keys of a set in order, `rounds` times.
+    /// Requests all keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
-    /// Looks up all keys of a set, the newest first. Only these requests are counted. Neither a
-    /// replay nor a simulated cache stores these keys after a miss, so the number of hits is the
-    /// number of the set's keys that the cache still holds.
+    /// Looks up all keys of a set in reverse order. Only these requests are counted. Neither a
+    /// replay nor a simulated cache stores a key after a miss. So the number of hits equals the
+    /// number of keys of the set that the cache still holds.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
-    /// Starts counting. Requests of earlier phases only fill the cache.
+    /// Starts the counting of hits and misses. Requests of earlier phases only fill the cache.
     CountFromHere,
 }
 
@@ -31,11 +32,12 @@ pub(super) enum Phase<'s> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     /// The n-th most popular of `keys` keys has a probability proportional to n^-exponent; with
-    /// exponent 0, all keys are equally popular. All sources of this kind use the same set of keys.
+    /// exponent 0, the distribution is uniform. All sources of this kind use the same set of keys.
     Zipf { keys: u32, exponent: f64, sizes: Sizes, ranks: Ranks },
     /// Keys with one request each.
     Once { value_bytes: u32 },
-    /// Keys with two requests each, with `apart` other new keys between the two.
+    /// Keys with two requests each. Between the two, the source requests `apart` other new keys for
+    /// the first time.
     Twice { apart: u64, value_bytes: u32 },
     /// Keys with two to four requests each, all within about `within` requests of this source.
     Sessions { within: u64, value_bytes: u32 },
@@ -92,10 +94,11 @@ pub(super) fn stream(
     })
 }
 
-/// Each kind of source numbers its keys from a different multiple of this constant.
+/// Each kind of source starts its key numbers at a different multiple of this constant.
 const KIND: u64 = 1 << 40;
 
-/// Set `n` of [`Phase::Loop`] and [`Phase::LookUp`] numbers its keys from `4 * KIND + n * SET`.
+/// The key numbers of set `n` of [`Phase::Loop`] and [`Phase::LookUp`] start at `4 * KIND + n *
+/// SET`.
 const SET: u64 = 1 << 32;
 
 struct Mixture {
@@ -195,7 +198,7 @@ fn whole(bytes: f64) -> u32 {
 
 /// The state of a source while keys are drawn from it.
 enum Drawing {
-    /// `by_rank` maps ranks to keys; `None` if each key equals its rank.
+    /// `by_rank` maps ranks to keys. With `None`, each key equals its rank.
     Zipf {
         zipf: Zipf<f64>,
         by_rank: Option<Vec<u64>>,

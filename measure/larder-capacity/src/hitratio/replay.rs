@@ -1,10 +1,10 @@
-//! Replays a stream to a server, like an application with a look-aside cache.
+//! Replays a stream to a server, as an application does with a look-aside cache.
 //!
-//! [`replay`] sends gets in batches. It sends the sets of the keys that missed together with the
-//! next batch of gets, before these gets. In a stream with TTLs, it sends these sets at once. A
-//! batch ends before a key that it already contains, so no get is sent for a key whose set is
-//! outstanding. The only difference from one request at a time is that the gets of a batch precede
-//! its sets.
+//! [`replay`] sends gets in batches. The sets for keys that missed are part of the next batch,
+//! before its gets. In a stream with TTLs, they follow at once in a batch of their own. A batch
+//! ends before a key that it already contains, so no get overtakes the set of its key. The only
+//! difference from a replay of one request at a time is that all gets of a batch precede the sets
+//! for their misses.
 
 use super::stream::Stream;
 use crate::simulate::Request;
@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Numbers of hits and misses, by requests and by bytes.
+/// Counts of hits and misses, in requests and in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HitStats {
     /// Number of gets.
@@ -67,8 +67,8 @@ pub struct Replayed {
     pub stats: HitStats,
     /// Number of sets that the server rejected.
     pub refused: u64,
-    /// Number of hits with a wrong value, including those of requests that are not counted. A value
-    /// of the same key with the length of another request counts as right.
+    /// Number of hits with a wrong value, including hits before counting starts. A value of the
+    /// right key with the length of another request counts as right.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,
@@ -77,8 +77,8 @@ pub struct Replayed {
 }
 
 /// Replays a stream in batches of at most `pipeline` gets, one batch at a time, round-robin over
-/// the connections. If the stream has TTLs, each request waits for its scheduled time. Otherwise,
-/// each batch follows the replies to the previous one.
+/// the connections. If the stream has TTLs, the replay sends each request at its scheduled time.
+/// Otherwise, it sends a batch as soon as the previous batch is answered.
 ///
 /// # Errors
 /// The connection fails, a reply of the server is malformed, or the reply to a get is an error.
@@ -123,7 +123,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Sleeps until `due_ms` of stream time. Returns the stream time after the sleep, in ms.
+    /// Sleeps until the stream time `due_ms`. Returns the stream time after the sleep, in ms.
     fn wait_for(&mut self, due_ms: u64) -> u64 {
         let due = Duration::from_millis(due_ms);
         let now = self.start.elapsed();
@@ -133,8 +133,8 @@ impl Clock {
     }
 }
 
-/// Returns the number of requests in the next batch: the first request, and the following ones up
-/// to `most` that are due by `due_ms` and whose keys are not in the batch yet.
+/// Returns the number of requests in the next batch, from 1 to `most`. The batch ends before the
+/// first request that is due after `due_ms`, and before the first key that it already contains.
 fn batch_len(requests: &[Request], due_ms: u64, most: usize) -> usize {
     let mut keys = RapidHashSet::default();
     let fits = |request: &&Request| request.now_ms <= due_ms && keys.insert(request.key);
@@ -150,19 +150,19 @@ struct Replay<'r> {
     played: usize,
     values: Values,
     replayed: Replayed,
-    /// Requests that missed and whose sets are unsent.
+    /// Requests that missed and whose sets were not sent yet.
     missed: Vec<Request>,
 }
 
 impl Replay<'_> {
-    /// Returns the number of requests before the first counted request, or `usize::MAX` after it. A
-    /// batch must end before the first counted request.
+    /// Returns the number of requests to send before the first counted request, where a batch must
+    /// end. Once counting has started, returns `usize::MAX`.
     fn until_counted(&self) -> usize {
         let left = self.stream.counted.first().saturating_sub(self.played);
         if left == 0 { usize::MAX } else { left }
     }
 
-    /// Sends the outstanding sets of the previous batch, and the gets of this batch.
+    /// Sends the sets for misses of the previous batch, and then the gets of this batch.
     fn play(&mut self, batch: &[Request]) -> io::Result<()> {
         let keys: Vec<_> = batch.iter().map(|request| self.stream.key(request.key)).collect();
         let missed = std::mem::take(&mut self.missed);

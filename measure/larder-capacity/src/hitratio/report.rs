@@ -76,7 +76,7 @@ pub(super) fn print_row(row: &Row) -> Result<(), Error> {
     row.replayed.map_or(Ok(()), |replayed| print(&faults(&replayed)))
 }
 
-/// Prints the numbers of misses and hits if only the end of the stream is counted.
+/// If only the end of the stream is counted, prints the numbers of misses and hits.
 pub(super) fn print_counted(row: &Row, stream: &Stream) -> Result<(), Error> {
     if stream.counted.first() == 0 {
         return Ok(());
@@ -92,7 +92,7 @@ fn ratios(server: Option<f64>, others: [f64; 4]) -> String {
     others.iter().fold(server, |line, ratio| format!("{line} {ratio:8.4}"))
 }
 
-/// Returns warnings about a replay whose miss ratio may not be comparable.
+/// Returns warnings if the miss ratio of a replay may not be comparable.
 fn faults(replayed: &Replayed) -> String {
     let mut text = String::new();
     if replayed.refused > 0 {
@@ -110,8 +110,8 @@ fn faults(replayed: &Replayed) -> String {
     text
 }
 
-/// Maximum delay of a replay in seconds; a longer delay causes a warning. TTLs are whole seconds,
-/// so shorter delays have little effect.
+/// Delay of a replay in seconds above which a warning is printed. TTLs are whole seconds, so
+/// shorter delays have little effect.
 const BEHIND_MAX: f64 = 0.5;
 
 fn print(text: &str) -> Result<(), Error> {

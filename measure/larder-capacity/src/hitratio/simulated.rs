@@ -15,8 +15,8 @@ pub struct Overheads {
 }
 
 impl Overheads {
-    /// Returns the overhead for `optimum` and `bound`: the smaller of the two overheads, so that
-    /// neither simulated cache has an advantage over `optimum` and `bound`.
+    /// Returns the overhead for `optimum` and `bound`: the smaller of the two overheads, because
+    /// with a larger one, a simulated cache could have an advantage over them.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }
@@ -36,7 +36,7 @@ pub struct Simulated {
 }
 
 /// Lower bounds on miss ratios (PFOO-L, see [`hits_at_most`]). If only the end of a stream is
-/// counted, the bound still includes the hits of the entire stream, so it is often 0.
+/// counted, the bound still allows as many hits as in the entire stream, so it is often 0.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// Bound on the miss ratio of requests.

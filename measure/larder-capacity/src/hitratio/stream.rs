@@ -15,9 +15,10 @@ const NUMBERED_BYTES: usize = 13;
 pub struct Stream {
     /// The stream's name in tables.
     pub name: String,
-    /// The requests. `size` is the size of the value alone. Keys are numbered from 0 without gaps.
+    /// The requests. Their `size` is that of the value, without the key. Keys are numbered from 0
+    /// without gaps.
     pub requests: Vec<Request>,
-    /// The keys by number; `None` in a generated stream.
+    /// The keys, indexed by number; `None` in a generated stream.
     pub(super) names: Option<Vec<Box<[u8]>>>,
     /// The counted requests.
     pub counted: Counted,
@@ -25,7 +26,7 @@ pub struct Stream {
     pub memory_mb: Option<u64>,
 }
 
-/// The counted requests of a stream. Requests before them only fill the cache.
+/// The requests of a stream that results count. Earlier requests only fill the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
     /// All requests.
@@ -48,7 +49,7 @@ impl Counted {
         }
     }
 
-    /// Returns whether a set follows the request at `index` if it misses.
+    /// Returns whether a set follows a miss of the request at `index`.
     #[must_use]
     pub fn stores(self, index: usize) -> bool {
         !matches!(self, Self::ReadOnlyFrom(first) if index >= first)
@@ -60,12 +61,12 @@ impl Counted {
 pub struct Footprint {
     /// Number of different keys.
     pub keys: u64,
-    /// Total size of keys and values, with each key's largest value, without overhead.
+    /// Total size of all keys and of the largest value of each key in bytes, without overhead.
     pub bytes: u64,
 }
 
 impl Stream {
-    /// Returns the key of this number.
+    /// Returns the key with this number.
     #[must_use]
     pub fn key(&self, key: u32) -> Cow<'_, [u8]> {
         match &self.names {
@@ -74,8 +75,8 @@ impl Stream {
         }
     }
 
-    /// Returns the requests with the memory of each item as `size`: key, value and `overhead`
-    /// bytes.
+    /// Returns the requests, with `size` replaced by the item's memory: the sum of key, value and
+    /// `overhead` in bytes.
     #[must_use]
     pub fn charged(&self, overhead: u32) -> Vec<Request> {
         let charge = |request: &Request| {
@@ -98,7 +99,7 @@ impl Stream {
         Footprint { keys: largest.len() as u64, bytes: largest.iter().map(bytes).sum() }
     }
 
-    /// Returns whether any item expires, so that the replay must keep the times of requests.
+    /// Returns whether any item has a TTL. If so, a replay must send requests at their times.
     #[must_use]
     pub fn has_ttls(&self) -> bool {
         self.requests.iter().any(|request| request.ttl_secs.is_some())
@@ -111,7 +112,8 @@ impl Stream {
     }
 
     /// Divides all times and TTLs by `speed`. Rounds TTLs to whole seconds, the resolution of the
-    /// protocols, but at least 1 s. Returns the number of requests whose divided TTL was below 1 s.
+    /// protocols, but to no less than 1 s. Returns the number of requests whose divided TTL was
+    /// below 1 s.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounds")]
     pub fn speed_up(&mut self, speed: f64) -> u64 {
         let mut lengthened = 0;

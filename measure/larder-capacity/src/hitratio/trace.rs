@@ -3,9 +3,9 @@
 //!
 //! In Larder's form, each line has the size and TTL for the set after a miss. In Twitter's form,
 //! gets and sets are separate lines, gets have no TTL, and a get that missed has no size. For
-//! traces in Twitter's form, the set after a miss takes the last size of the key and the TTL of its
-//! last set. Before the first size or set, it takes the first later size and the TTL of the first
-//! later set. A key without any size or set has a size of 0 and no TTL.
+//! traces in Twitter's form, the set after a miss uses the key's last recorded size and the TTL of
+//! its last set. If the trace records the first size or the first set later, it uses those. Without
+//! any, the size is 0 and there is no TTL.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -15,7 +15,7 @@ use std::io::BufRead;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-/// Reads a trace from a file. The stream has the name of the file.
+/// Reads a trace from a file. The name of the stream is the file name.
 ///
 /// # Errors
 /// The file cannot be read, a line does not follow the format, or the trace has no get or more than
@@ -45,8 +45,8 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
             (_, Operation::Set | Operation::Add | Operation::Replace | Operation::Cas) => {
                 requests.store(request);
             }
-            // A stream has only gets. Ignores delete, incr, decr, append and prepend, although
-            // some of them change the value's size in the traced cache.
+            // A stream has only gets. Ignores delete, incr, decr, append and prepend, although some
+            // of them changed the size of the value in the traced cache.
             _ => (),
         }
     }
@@ -68,7 +68,7 @@ pub fn read(name: &str, mut reader: Reader<impl BufRead>) -> Result<Stream, Trac
 struct Requests {
     all: Vec<Request>,
     keys: KeyNumbers,
-    /// The values by key number.
+    /// The values, indexed by key number.
     values: Vec<Value>,
     /// Indices of the gets that precede the first size of their key.
     without_size: Vec<usize>,
@@ -79,15 +79,15 @@ struct Requests {
 /// The known properties of a key's value.
 #[derive(Clone, Copy, Default)]
 struct Value {
-    /// The last recorded size above 0; 0 before the first one.
+    /// The last recorded size above 0; 0 if none was recorded yet.
     size: u32,
-    /// The first recorded size above 0; 0 before it.
+    /// The first recorded size above 0; 0 if none was recorded yet.
     first_size: u32,
     /// Whether the trace has set the key.
     is_set: bool,
     /// The TTL of the last set; `None` for no expiry, and before the first set.
     ttl_secs: Option<NonZeroU32>,
-    /// The TTL of the first set; `None` for no expiry, and before it.
+    /// The TTL of the first set; `None` for no expiry, and before the first set.
     first_ttl_secs: Option<NonZeroU32>,
 }
 
@@ -123,7 +123,7 @@ impl Requests {
         &mut self.values[place]
     }
 
-    /// Adds the sizes and TTLs that were unknown at the time of a get.
+    /// Completes the gets whose size or TTL the trace records only later.
     fn complete(mut self) -> Self {
         for get in std::mem::take(&mut self.without_size) {
             self.all[get].size = self.values[self.all[get].key as usize].first_size;

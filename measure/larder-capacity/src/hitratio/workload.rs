@@ -11,12 +11,12 @@ use serde::Serialize;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// Number of requests in a round with a scan: [`SCAN_START`] ordinary requests, then requests for
-/// new keys.
+/// Number of requests in a round of a `scan` stream: [`SCAN_START`] ordinary requests, then
+/// requests for new keys.
 const SCAN_ROUND: usize = 250_000;
 const SCAN_START: usize = 200_000;
 
-/// Number of requests after which popularity drifts by a step.
+/// Number of requests between drift steps of the popularity.
 const DRIFT_EVERY: usize = 50_000;
 
 /// Size of a drift step, in thousandths of the number of keys. A step is rounded up to whole keys.
@@ -32,7 +32,7 @@ const SHIFT: [(f64, f64); 2] = [(150.0, 0.3), (900.0, 0.3)];
 const SIZES: (f64, f64) = (8.0, 65_536.0);
 
 /// Properties of a stream in addition to a Zipf distribution of keys. On the command line, `+`
-/// joins their names, and `zipf` stands for none of them.
+/// joins their names, and `zipf` means none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traits {
     /// `onehit`: some requests are for keys that are requested only once.
@@ -106,12 +106,12 @@ pub struct Workload {
     pub traits: Traits,
     /// Number of requests.
     pub requests: usize,
-    /// Number of keys of the Zipf distribution, without the keys that are requested only once. With
-    /// [`Traits::size_shift`], each half of the stream has this number of keys of its own.
+    /// Number of keys of the Zipf distribution. Keys that are requested only once do not count.
+    /// With [`Traits::size_shift`], each half of the stream has this number of keys of its own.
     pub keys: u32,
     /// The n-th most popular key is requested with a probability proportional to n^-exponent.
     pub exponent: f64,
-    /// Size of each value in bytes, if the traits do not define sizes.
+    /// Size of each value in bytes. Ignored if the traits define sizes.
     pub value_bytes: u32,
     /// Share of the requests for keys that are requested only once, with [`Traits::one_hits`].
     pub one_hit_share: f64,
@@ -161,9 +161,8 @@ fn random(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed)
 }
 
-/// The number of the first key that is requested only once. Two ranges of 2^32 keys are below it.
-/// The second range is for the second half of a `sizeshift` stream, and the first range is for all
-/// other requests.
+/// The number of the first key that is requested only once. Below it are two ranges of 2^32 keys:
+/// the second is for the second half of a `sizeshift` stream, and the first for all other requests.
 const FRESH: u64 = 1 << 33;
 
 struct Keys<'w> {

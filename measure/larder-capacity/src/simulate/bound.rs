@@ -1,10 +1,11 @@
 //! An upper bound on the hits of any cache, for items of any sizes and TTLs.
 //!
 //! The optimal choice of items is NP-hard if sizes differ. The bound (PFOO-L: Berger, Beckmann,
-//! Harchol-Balter, "Practical bounds on optimal caching with variable object sizes", 2018) lets the
-//! cache exceed its capacity at one time if it holds less at another. A hit costs the item's bytes
-//! × the number of requests since the previous request for the key. The budget is capacity × length
-//! of the stream. The bound is the number of hits that fit the budget, the cheapest ones first.
+//! Harchol-Balter, "Practical bounds on optimal caching with variable object sizes", 2018) limits
+//! only the average use of memory: the cache may exceed its capacity at one time if it holds less
+//! at another. The cost of a hit is the size of the item in bytes × the number of requests since
+//! the previous request for the key. The budget is the capacity × the length of the stream. The
+//! bound is the number of hits that fit the budget if the cheapest hits are taken first.
 
 use super::request::Request;
 use rapidhash::RapidHashMap;
@@ -12,11 +13,11 @@ use rapidhash::RapidHashMap;
 /// Summary of all requests for a key.
 #[derive(Debug, Default)]
 struct Key {
-    /// Minimum size of the item in all requests.
+    /// Minimum size of the item over all requests.
     charge: u64,
-    /// Maximum value of a hit in all requests.
+    /// Maximum value of a hit over all requests.
     value: u64,
-    /// Maximum TTL in all requests, in milliseconds.
+    /// Maximum TTL over all requests, in milliseconds.
     lifetime_ms: u64,
     /// Index and time in milliseconds of the last request; `None` before the first.
     last: Option<(u32, u64)>,
@@ -42,8 +43,8 @@ impl Key {
         self.stored_ms = now_ms;
     }
 
-    /// Returns the cost (in bytes × requests) and the value of the cheapest possible hits. Their
-    /// number is that of the hits in a cache of infinite capacity.
+    /// Returns the cost (in bytes × requests) and the value of the cheapest possible hits, as many
+    /// as a cache of infinite capacity has.
     fn offers(mut self) -> impl Iterator<Item = (f64, f64)> {
         self.gaps.sort_unstable();
         self.gaps.truncate(self.hits);
@@ -77,7 +78,7 @@ pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request
 }
 
 /// Returns the total value of the offers `(cost, value)` that fit the budget, the lowest cost per
-/// value first. The first offer that does not fit counts with the fraction that fits.
+/// value first. Of the first offer that does not fit, the fraction that fits counts.
 fn buy(mut offers: Vec<(f64, f64)>, mut budget: f64) -> f64 {
     offers.retain(|(_, worth)| *worth > 0.0);
     offers.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));

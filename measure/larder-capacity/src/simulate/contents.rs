@@ -47,7 +47,7 @@ impl<M> Contents<M> {
         Some(entry)
     }
 
-    /// Removes and returns an expired item; `None` if there is none.
+    /// Removes and returns an expired item. Returns `None` if no stored item has expired.
     pub(super) fn remove_expired(&mut self, now_ms: u64) -> Option<(u32, Entry<M>)> {
         while let Some(&Reverse((at, key))) = self.deadlines.peek().filter(|due| due.0.0 <= now_ms)
         {

@@ -1,4 +1,4 @@
-//! The ghosts (hashes of evicted keys) of a simulated cache, in buckets like the buckets of the
+//! The ghosts (hashes of evicted keys) of a simulated cache. They are in buckets like those of the
 //! engine's index.
 
 use larder_store::eviction::{GhostClock, Ghosts};
@@ -7,8 +7,8 @@ use larder_store::eviction::{GhostClock, Ghosts};
 /// constant for the 85 % is `INDEX_LOAD` (`segment/write/index_growth.rs` of `larder-store`).
 const ITEMS_PER_BUCKET: f64 = 6.8;
 
-/// A table of ghosts that grows by splitting one bucket at a time. Both buckets of a split keep all
-/// ghosts of the old one.
+/// A table of ghosts that grows by splitting one bucket at a time. After a split, both buckets
+/// contain all ghosts of the original bucket.
 #[derive(Debug)]
 pub(super) struct GhostTable {
     buckets: Vec<Ghosts>,

@@ -1,9 +1,9 @@
-//! Simulated caches, which compute the hits and misses of an eviction policy without a server.
+//! Simulated caches. They determine the hits and misses of an eviction policy without a server.
 //!
-//! All caches are look-aside: a request for a key that the cache does not hold is a miss, and
-//! [`Policy::request`] then stores the item, unless it is too large or the policy rejects it.
-//! [`Policy::look_up`] alone stores nothing. A cache holds at most its capacity in bytes. Expired
-//! items never hit. The caller passes the time.
+//! All caches are look-aside: a request for a key that the cache does not hold is a miss. After a
+//! miss, [`Policy::request`] stores the item unless it is too large or the policy rejects it;
+//! [`Policy::look_up`] stores nothing. A cache holds at most its capacity in bytes. Expired items
+//! never hit. The caller passes the time.
 
 mod bound;
 mod contents;

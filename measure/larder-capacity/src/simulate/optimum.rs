@@ -6,8 +6,8 @@ use super::request::Request;
 use rapidhash::RapidHashMap;
 use std::collections::BinaryHeap;
 
-/// Bélády's MIN: evicts the item whose next request is furthest in the future, which can be the
-/// item of the current request.
+/// Bélády's MIN: evicts the item whose next request is furthest in the future. This can be the item
+/// of the current request.
 ///
 /// If all items have the same size and none expires, no cache has fewer misses. Otherwise, a better
 /// policy can exist: see [`super::hits_at_most`].
@@ -18,7 +18,7 @@ pub struct Optimum<'s> {
     /// For each request, the index of the next one for the same key; [`NONE`] if there is none.
     next: Vec<u32>,
     position: usize,
-    /// The stored items. The mark is the index of the next request for the key.
+    /// The stored items. The mark of an item is the index of the next request for its key.
     contents: Contents<u32>,
     /// For each stored item, the index of its next request and its key, the largest index first.
     /// The heap can contain outdated entries.
@@ -29,7 +29,7 @@ const NONE: u32 = u32::MAX;
 
 impl<'s> Optimum<'s> {
     /// Returns an empty cache of `capacity` bytes. The caller must then make exactly these requests
-    /// in this order. Only their sizes may differ. There are at most 2^32 − 1 requests.
+    /// in this order; only their sizes may differ. `requests` has at most 2^32 − 1 elements.
     #[must_use]
     pub fn new(capacity: u64, requests: &'s [Request]) -> Self {
         Self {

@@ -7,8 +7,8 @@ pub trait Policy {
     /// Looks up the key. Returns whether the request was a hit.
     fn look_up(&mut self, request: &Request) -> bool;
 
-    /// Stores the item of the last lookup, which missed, unless it is too large or the policy
-    /// rejects it.
+    /// Stores the item of the last lookup unless it is too large or the policy rejects it. The
+    /// lookup must have missed.
     fn store(&mut self, request: &Request);
 
     /// Looks up the key, and stores the item after a miss. Returns whether the request was a hit.

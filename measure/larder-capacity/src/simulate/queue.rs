@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 /// A FIFO queue that contains each key at most once and supports removal of any key.
 ///
-/// A key that was removed or moved to the back leaves an entry with an outdated stamp in `order`.
-/// [`Queue::pop`] skips such entries, and [`Queue::push`] removes them when they outnumber the
-/// keys by more than 64.
+/// Removing a key, or moving it to the back, leaves an entry with an outdated stamp in `order`.
+/// [`Queue::pop`] skips such entries, and [`Queue::push`] removes them when they outnumber the keys
+/// by more than 64.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     order: VecDeque<(u32, u64)>,

@@ -1,9 +1,9 @@
-//! A simulated S3-FIFO cache with segments. It uses the eviction code of the engine
-//! ([`larder_store::eviction`]) and simulates only the memory.
+//! A simulated S3-FIFO cache with segments. It uses the engine's eviction code
+//! ([`larder_store::eviction`]), and simulates only the memory.
 //!
-//! Constants of the memory and of cleaning are copies of the engine's constants. A change in the
-//! engine has no effect here until the copy is changed, too. Each copy names the engine's file
-//! below `crates/larder-store/src/segment/`.
+//! Constants of the memory and of cleaning are copies of the engine's constants. When the engine
+//! changes, the copy must change, too. The comment of each copy names the engine's file below
+//! `crates/larder-store/src/segment/`.
 
 use super::ghost_table::GhostTable;
 use super::policy::Policy;
@@ -18,8 +18,8 @@ use std::collections::BinaryHeap;
 /// Parameters of the cache. The default corresponds to `larderd` with one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Exponent of the item size in the choice of the size class to evict from. The simulation
-    /// chooses the class whose oldest segment has the largest age × (mean item size)^exponent.
+    /// Weight of the item size in the choice of the size class to evict from: the class whose
+    /// oldest segment has the largest age × (mean item size)^exponent.
     pub size_exponent: f64,
     /// Number of engine handles. They write round-robin, and each has its own open segments.
     pub threads: usize,
@@ -35,11 +35,11 @@ impl Default for Settings {
 
 /// Maximum of an item's hit counter: `FREQ_MAX` of `index/word.rs`.
 const FREQ_MAX: u8 = 3;
-/// Minimum share of dead bytes in a segment for cleaning, in percent: `CLEAN_LEVEL` of
+/// Minimum share of dead bytes from which a segment is cleaned, in percent: `CLEAN_LEVEL` of
 /// `reclaim/evacuation.rs`.
 const CLEAN_PERCENT: u64 = 17;
 /// Number of lifetime classes: the engine's maximum, `LIFETIMES_MAX` of `memory/open_segment.rs`.
-/// The engine has fewer if few segments may be open.
+/// The engine uses fewer classes if few segments may be open.
 const LIFETIMES_MAX: u32 = 8;
 
 /// Returns the engine's default segment length in bytes for a capacity: `SEGMENT_LEN_MIN`,
@@ -59,7 +59,7 @@ struct Item {
     size: u64,
     /// Number of bytes in the item's segment.
     inline: u64,
-    /// Number of full segments for the other bytes (the chain of the item).
+    /// Number of whole segments that hold the other bytes (the chain of the item).
     chained: u32,
     expires_ms: u64,
 }
@@ -70,12 +70,12 @@ const NO_ITEM: Item =
 #[derive(Clone, Debug)]
 struct Segment {
     queue: Queue,
-    /// Keys of the items written to this segment, in write order. Includes dead items, which were
-    /// removed or moved to another segment.
+    /// Keys of the items written to this segment, in write order. Includes dead items: those that
+    /// were removed or moved to another segment.
     keys: Vec<u32>,
-    /// Bytes of the items written to this segment, including dead ones, without their chains.
+    /// Bytes of the items written to this segment, including dead items but not their chains.
     inline: u64,
-    /// Bytes of the items written to this segment, with their chains.
+    /// Bytes of the items written to this segment, including their chains.
     bytes: u64,
     chained: u64,
     /// Bytes of dead items in this segment, without their chains.
@@ -93,7 +93,7 @@ const NO_SEGMENT: Segment = Segment {
     hit_bytes: 0,
 };
 
-/// The operation that empties a segment.
+/// Why a segment is emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Clean,
@@ -112,12 +112,11 @@ pub struct S3Fifo {
     segment_len: u64,
     budget: usize,
     chained_max: u64,
-    /// Number of segments to keep free as the destination of moved items: `reserve_of` of
+    /// Number of segments to keep free as destinations for moved items: `reserve_of` of
     /// `cache/memory_limit.rs`.
     reserve: u64,
     segments: Vec<Segment>,
-    /// Segments that are free or belong to chains. `chained` is the number of those that belong to
-    /// chains.
+    /// Segments that are free or belong to chains. `chained` is the number of segments in chains.
     empty: Vec<u32>,
     chained: u64,
     queues: Queues,
@@ -195,10 +194,10 @@ impl S3Fifo {
         self.turn = (self.turn + 1) % self.handles.len();
     }
 
-    /// Divides an item of `size` bytes into the bytes in its segment and a number of full segments.
-    /// A remainder above three quarters of a segment takes a full segment. The engine's limit,
-    /// `inline_max` of `memory/layout.rs`, is lower by the maximum length of an item's head and
-    /// key.
+    /// Divides an item of `size` bytes into the bytes in its segment and a number of whole
+    /// segments. A remainder above three quarters of a segment takes a whole segment. The engine's
+    /// limit, `inline_max` of `memory/layout.rs`, is lower by the maximum length of an item's head
+    /// and key.
     fn split(&self, size: u64) -> (u64, u32) {
         let rest = size % self.segment_len;
         let whole = u32::try_from(size / self.segment_len).unwrap_or(u32::MAX);
@@ -234,8 +233,8 @@ impl S3Fifo {
         true
     }
 
-    /// Returns an open segment for this kind of item with at least `inline` free bytes; `None` if
-    /// there is none and no segment is empty.
+    /// Returns an open segment for this kind of item with at least `inline` free bytes, and opens
+    /// one if necessary. Returns `None` if no segment is empty.
     fn open_segment(&mut self, kind: Kind, inline: u64) -> Option<u32> {
         let open = &mut self.handles[self.turn].open;
         let kinds = open.iter().map(|(kind, _)| *kind);
@@ -247,7 +246,7 @@ impl S3Fifo {
             self.seal_if(|open| open == segment);
         }
         let segment = self.empty.pop()?;
-        // Discards the dead bytes that the segment gained while it was emptied, from evicted items.
+        // Discards the dead bytes that evictions added to the segment while it was emptied.
         self.segments[segment as usize] = Segment { queue: kind.queue, ..NO_SEGMENT };
         self.handles[self.turn].open.push((kind, segment));
         Some(segment)
@@ -267,9 +266,9 @@ impl S3Fifo {
         }
     }
 
-    /// Cleans or evicts segments until more than `wanted` segments beyond the reserve are free, and
-    /// then returns true. If no further segment can be emptied, returns whether more than `wanted`
-    /// segments are free, including the reserve.
+    /// Cleans or evicts segments until more than `wanted` segments are free in addition to the
+    /// reserve, and returns true. If no further segment can be emptied, returns whether more than
+    /// `wanted` segments are free including the reserve.
     fn make_room(&mut self, wanted: u64) -> bool {
         while self.free() <= self.reserve + wanted {
             let cleanable = std::iter::from_fn(|| self.cleanable.pop());
@@ -306,8 +305,8 @@ impl S3Fifo {
         self.ghosts.count_evictions(evictions, self.live);
     }
 
-    /// Moves or evicts an item. Returns whether the cache still holds it. Also evicts an item that
-    /// should move, if no segment has room for it.
+    /// Moves or evicts an item. Returns whether the cache still holds it. If no segment has room
+    /// for an item that should move, evicts it.
     fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
         let limit = &mut self.handles[self.turn].limit;
         let kept = match reason {
@@ -320,8 +319,8 @@ impl S3Fifo {
         };
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
-            // The engine derives the lifetime class from the remaining TTL. The simulation has no
-            // current time here, and derives the class from the time between the start of the
+            // The engine derives the lifetime class from the remaining TTL. Here, the simulation
+            // has no current time. It derives the class from the time between the start of the
             // stream and the expiry.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;

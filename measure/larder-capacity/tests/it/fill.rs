@@ -19,7 +19,7 @@ fn fill(memory_mb: u64, settings: &Settings) -> FillResult {
 }
 
 /// With `-m 16`, memcached has 16 slab pages of 1 MiB. It stores items with values of 1000 bytes in
-/// the slab class of 1184 bytes, 885 to a page.
+/// the slab class of 1184 bytes, 885 per page.
 #[test]
 fn the_items_that_memcached_holds_are_counted() {
     let held = fill(16, &settings(1000, u32::MAX));

@@ -38,7 +38,7 @@ fn play(command: &str, memory_mb: u64, stream: &Stream) -> Replayed {
     replayed
 }
 
-/// Returns the command of larderd, if cargo has built it.
+/// Returns a command that starts larderd, or `None` if cargo has not built it.
 fn larderd() -> Option<String> {
     let folder = std::env::current_exe().ok()?.parent()?.parent()?.to_owned();
     let program = folder.join("larderd");
@@ -85,8 +85,8 @@ fn larderd_is_near_s3_fifo() {
     assert!((missed / simulated.s3fifo.miss_ratio() - 1.0).abs() < 0.08, "{missed}: {simulated:?}");
 }
 
-/// Checks that the replay keeps the times of requests. The stream takes 3.5 s, and its keys have a
-/// TTL of 1 s. If the replay ignored the times, no key would expire.
+/// Checks that the replay sends requests at their times. The stream takes 3.5 s, and its keys have
+/// a TTL of 1 s. If the replay ignored the times, no key would expire.
 #[test]
 fn expired_keys_miss_again() {
     let stream = workload("ttl", 3500, 10).stream("").unwrap();
@@ -95,9 +95,9 @@ fn expired_keys_miss_again() {
     assert!(replayed.stats.misses >= 20, "{replayed:?}");
 }
 
-/// Checks that lookups do not store the keys that miss. After its fill, memcached does not hold all
-/// keys to look up. If the lookups of the first replay stored the missing keys, the second replay
-/// would have fewer misses.
+/// Checks that lookups do not store the keys that miss. After the fill, memcached holds only some
+/// of the keys to look up. If the lookups of the first replay stored the missing keys, the second
+/// replay would have fewer misses.
 #[test]
 fn only_look_ups_are_counted_and_they_store_nothing() {
     let workload = NAMED.iter().find(|workload| workload.name == "old-then-new").unwrap();

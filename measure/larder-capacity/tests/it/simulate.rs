@@ -4,8 +4,8 @@ use larder_capacity::simulate::{Lru, Optimum, Policy, Request, S3Fifo, Settings,
 use proptest::prelude::*;
 use std::num::NonZeroU32;
 
-/// A generated request: milliseconds since the previous one, key, size, TTL in seconds (0 for
-/// none).
+/// A generated request: milliseconds since the previous request, key, size, TTL in seconds (0 for
+/// no expiry).
 type Drawn = (u64, u32, u32, u32);
 
 fn stream(drawn: &[Drawn]) -> Vec<Request> {
@@ -17,7 +17,7 @@ fn stream(drawn: &[Drawn]) -> Vec<Request> {
     drawn.iter().map(request).collect()
 }
 
-/// Requests for few keys of different sizes. A key keeps its size and TTL.
+/// Requests for few keys of different sizes. The size and TTL of a key never change.
 fn mixed() -> impl Strategy<Value = Vec<Request>> {
     let one = (0..400u64, 0..40u32);
     proptest::collection::vec(one, 1..400).prop_map(|drawn| {
@@ -57,7 +57,7 @@ fn bytes(items: &[Request]) -> u64 {
     items.iter().map(|item| u64::from(item.size)).sum()
 }
 
-/// Returns an S3-FIFO cache whose segments hold few items.
+/// Returns an S3-FIFO cache with segments of 30 bytes, which hold few items.
 fn s3_fifo(capacity: u64) -> S3Fifo {
     S3Fifo::new(capacity, Settings { segment_len: Some(30), ..Settings::default() })
 }
@@ -120,8 +120,8 @@ proptest! {
     }
 }
 
-/// If all items fit into the cache, every policy has all possible hits, and their number is the
-/// bound.
+/// If all items fit into the cache, every policy has all possible hits, and the bound equals their
+/// number.
 #[test]
 fn a_cache_that_holds_all_items_misses_only_new_and_expired_ones() {
     // Key 1 has a TTL of 2 s: stored at 0, hit at 1.0 and 1.9, expired at 2.0 and stored again, hit
@@ -155,9 +155,9 @@ fn a_lookup_does_not_store_the_item() {
     }
 }
 
-/// Requests 8,000 keys with items of 300 bytes from a cache of 4 MiB, twice in the same order, and
-/// then 300 keys with items of 10,000 bytes, each twice in a row. Returns the number of small items
-/// that the cache still holds.
+/// Requests 8,000 items of 300 bytes from a cache of 4 MiB, twice in the same order. Then requests
+/// 300 items of 10,000 bytes, each twice in a row. Returns the number of small items that the cache
+/// still holds.
 fn survivors(size_exponent: f64, threads: usize) -> usize {
     let settings = Settings { size_exponent, threads, ..Settings::default() };
     let mut cache = S3Fifo::new(4 << 20, settings);
@@ -192,8 +192,8 @@ fn large_values_have_chains_of_segments() {
 
 #[test]
 fn the_optimum_keeps_the_keys_that_return_soonest() {
-    // The cache holds two items. After the request for key 3, keys 1 and 2 are requested again and
-    // 3 is not, so the cache does not store 3.
+    // The cache holds two items. After key 3, keys 1 and 2 are requested again, but key 3 is not.
+    // So the cache does not store key 3.
     let keys = [1, 2, 3, 1, 2, 4, 1];
     let requests = stream(&keys.map(|key| (1, key, 10, 0)));
     let hits = play(&mut Optimum::new(20, &requests), &requests, 20);

@@ -30,8 +30,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Returns an axis whose ticks span all values. A value may exceed the first or last tick by
-    /// 0.1 %. A logarithmic axis shows zero and negative values at its lower end.
+    /// Returns an axis whose ticks span all values, with a tolerance of 0.1 % at either end. A
+    /// logarithmic axis shows zero and negative values at its lower end.
     pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let ticks = match scale {
@@ -73,8 +73,8 @@ fn multiples(step: f64, most: f64) -> Vec<f64> {
     multiples.take(count + 1).collect()
 }
 
-/// Returns ticks at 1, 2 and 5 times powers of ten, or only at powers of ten if there would be more
-/// than nine.
+/// Returns ticks at 1, 2 and 5 times powers of ten. If these would be more than nine ticks, returns
+/// only powers of ten.
 fn logarithmic(least: f64, most: f64) -> Vec<f64> {
     let round = |leading: &[f64]| {
         let powers = (-12..=15).map(|power| 10f64.powi(power));

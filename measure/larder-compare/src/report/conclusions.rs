@@ -1,4 +1,4 @@
-//! The conclusions of a report: the best servers, and missing or doubtful results.
+//! The conclusions of a report: which servers are best, and which results are missing or doubtful.
 
 use super::contents::Report;
 use crate::metric::Metric;
@@ -25,9 +25,9 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// Returns a sentence with the servers that are the best ones in a metric. It also has the number
-/// of combinations (workload, phase, threads and pipeline) without a clear winner. `None` if no
-/// combination has two servers to compare.
+/// Returns a sentence about a metric. It says for how many combinations of workload, phase, threads
+/// and pipeline each server is the best one, and how many have no clear winner. Returns `None` if
+/// no combination has two servers to compare.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);
@@ -53,12 +53,12 @@ fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
 
 enum Winner<'t> {
     Clear(&'t str),
-    /// The best server and the next one have no significant difference, or too few runs.
+    /// The best and the second-best server do not differ significantly, or have too few runs.
     Unclear,
 }
 
-/// Returns the best server in a metric for one combination. Excludes servers with failed runs.
-/// `None` if fewer than two of the other servers have figures.
+/// Returns the best server in a metric for one combination, without regard to servers with failed
+/// runs. Returns `None` if fewer than two servers remain.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =
@@ -95,7 +95,7 @@ fn disturbances(report: &Report<'_>) -> Option<String> {
     })
 }
 
-/// Returns a sentence about servers with more threads than cores; `None` without such servers.
+/// Returns a sentence about servers with more threads than cores, or `None` if there are none.
 fn crowded(report: &Report<'_>) -> Option<String> {
     let cores = report.setup.server_cores.count();
     let threads = report.summary.tables.iter().map(|table| table.place.threads);

@@ -6,7 +6,7 @@ use crate::summary::Summary;
 /// The data of a report.
 #[derive(Debug)]
 pub(crate) struct Report<'r> {
-    /// The suite, the servers and the machine of the measurement.
+    /// The measured suite and servers, and the machine.
     pub(crate) setup: &'r Setup,
     /// The result of each cell.
     pub(crate) records: &'r [Record],
@@ -14,7 +14,7 @@ pub(crate) struct Report<'r> {
     pub(crate) summary: Summary,
 }
 
-/// Name of the plots' directory in the output directory.
+/// Name of the directory for plots in the output directory.
 pub(super) const PLOTS: &str = "plots";
 
 impl<'r> Report<'r> {

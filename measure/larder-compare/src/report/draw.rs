@@ -35,14 +35,14 @@ const LEGEND_TOP: i32 = 46;
 const LEGEND_LINE: i32 = 22;
 /// Space for the unit between the legend and the upper end of the vertical axis.
 const UNIT_SPACE: i32 = 34;
-/// Text sizes. The legend's layout measures widths with the built-in font (Ubuntu Light, registered
-/// as `FONT`), and multiplies them by `WIDER`. Browsers use their own sans-serif font, whose
-/// letters may be wider.
+/// Text sizes. The layout of the legend measures widths in the built-in font (Ubuntu Light,
+/// registered as `FONT`) and multiplies them by `WIDER`, because the letters of a browser's
+/// sans-serif font may be wider.
 const TITLE: i32 = 23;
 const BODY: i32 = 19;
 const WIDER: f64 = 1.25;
 const FONT: &str = "sans-serif";
-/// Maximum distance in pixels between the points of adjacent servers at a tick.
+/// Maximum horizontal distance in pixels between the points of adjacent servers at a tick.
 const APART: f64 = 14.0;
 
 /// A plot as SVG.
@@ -86,13 +86,13 @@ impl Drawing {
         format!("{}{style}{}", &self.svg[..after], &self.svg[after..])
     }
 
-    /// Returns the SVG for embedding in HTML, without the namespace.
+    /// Returns the SVG element for an HTML page, without the namespace attribute.
     pub(crate) fn inline(&self) -> String {
         self.svg.replacen(r#" xmlns="http://www.w3.org/2000/svg""#, "", 1)
     }
 }
 
-/// Draws a PNG file with twice the number of pixels in each direction.
+/// Draws a plot as a PNG file, with two pixels per pixel of the plot in each direction.
 ///
 /// # Errors
 /// The plot cannot be drawn or written.
@@ -114,7 +114,7 @@ type Spot = (i32, i32, String);
 struct Canvas<'c, B: DrawingBackend> {
     area: &'c DrawingArea<B, Shift>,
     figure: &'c Figure,
-    /// Number of the image's pixels per pixel of the plot.
+    /// Number of pixels of the image per pixel of the plot, in each direction.
     zoom: i32,
     /// Positions of the legend's entries.
     legend: Vec<(i32, i32)>,
@@ -147,8 +147,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    /// Returns the entries of the legend: each server's name, then one entry with the names of the
-    /// servers that are not installed.
+    /// Returns the entries of the legend: one per server, then one with the names of all servers
+    /// that are not installed.
     fn legend_words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.figure.series.iter().map(|s| s.name.clone()).collect();
         if !self.figure.absent.is_empty() {
@@ -249,22 +249,22 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(spots)
     }
 
-    /// Draws a bar from the minimum to the maximum.
+    /// Draws a vertical bar from the minimum to the maximum.
     fn whisker(&self, x: i32, least: i32, most: i32, colour: RGBColor) -> Drawn<B> {
         self.line(&[(x, least), (x, most)], colour, 1)?;
         self.line(&[(x - 4, least), (x + 4, least)], colour, 1)?;
         self.line(&[(x - 4, most), (x + 4, most)], colour, 1)
     }
 
-    /// Draws a cross: over a server's point if only some of its runs failed, or at the bottom if
-    /// the server has no result.
+    /// Draws a cross. It is over a server's point if only some of its runs failed, and at the
+    /// bottom if the server has no result.
     fn cross(&self, (x, y): (i32, i32), colour: RGBColor) -> Drawn<B> {
         self.line(&[(x - 5, y - 5), (x + 5, y + 5)], colour, 2)?;
         self.line(&[(x - 5, y + 5), (x + 5, y - 5)], colour, 2)
     }
 
-    /// Draws a server's marker. Markers differ in shape as well as in colour: the shape repeats
-    /// after five servers, the colour after nine.
+    /// Draws a server's marker. Markers differ in shape and colour: shapes repeat after five
+    /// servers, colours after nine.
     fn marker(&self, series: &Series, (x, y): (i32, i32)) -> Drawn<B> {
         let style = style::server(series.place).filled();
         let corners: &[(i32, i32)] = match series.place % 5 {
@@ -318,7 +318,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         f64::from(LEFT) + self.width() * (tick as f64 + 0.5)
     }
 
-    /// Returns the horizontal position of a server's point. The points of a tick are side by side.
+    /// Returns the horizontal position of a server's point. The points of different servers at the
+    /// same tick are side by side.
     fn x(&self, tick: usize, series: usize) -> i32 {
         let count = self.figure.series.len() as f64;
         let apart = APART.min(0.7 * self.width() / count);
@@ -331,7 +332,8 @@ fn pixels(place: f64) -> i32 {
     place.round() as i32
 }
 
-/// Returns the ranges of points that lines connect: at least two adjacent points with values.
+/// Returns the ranges of points that a line connects: each has at least two adjacent points with
+/// values.
 fn joined(points: &[Point]) -> Vec<std::ops::Range<usize>> {
     let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
     for (number, _) in points.iter().enumerate().filter(|(_, point)| point.spread.is_some()) {

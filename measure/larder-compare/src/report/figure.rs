@@ -1,4 +1,4 @@
-//! The contents of a plot: texts, axes and points.
+//! The content of a plot: texts, axes and points.
 
 use super::axis::{Axis, Scale};
 use super::view::{View, heading};
@@ -23,12 +23,12 @@ pub(crate) struct Figure {
     pub(crate) varies: &'static str,
     /// Labels of the horizontal axis.
     pub(crate) ticks: Vec<String>,
-    /// Whether points are connected by lines.
+    /// Whether lines connect the points.
     pub(crate) joined: bool,
-    /// The points of each installed server. Plots of percentiles or over time contain only servers
+    /// The points of each installed server. Plots by percentile or over time contain only servers
     /// with a successful load.
     pub(crate) series: Vec<Series>,
-    /// Names of the servers that are not installed; empty in plots of percentiles or over time.
+    /// Names of the servers that are not installed; empty in plots by percentile or over time.
     pub(crate) absent: Vec<String>,
     pub(super) slug: String,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Series {
 pub(crate) struct Point {
     /// Median and spread; `None` without a result.
     pub(crate) spread: Option<Spread>,
-    /// Whether a run failed. If so, the plot crosses out the point.
+    /// Whether a run failed. If so, the plot draws a cross.
     pub(crate) failed: bool,
     /// Whether other programs disturbed a run. If so, the plot draws a ring around the point.
     pub(crate) disturbed: bool,
@@ -79,8 +79,8 @@ impl Figure {
     }
 
     /// Returns a plot of the latencies of a combination by percentile, as in HdrHistogram's plots.
-    /// With each step to the right, the share of slower requests falls to between a half and a
-    /// tenth of the previous share. `None` without successful loads.
+    /// Each tick divides the share of slower requests by 2 to 10. Returns `None` without successful
+    /// loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
         let figure = |courses: &[LatencyProfile]| {
             let spread = |quantile: f64| {
@@ -93,8 +93,8 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// Returns a plot of the rate of a combination over time. `None` unless a successful load lasts
-    /// longer than two seconds.
+    /// Returns a plot of the rate of a combination over time, or `None` unless a successful load
+    /// lasts longer than two seconds.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
@@ -107,8 +107,9 @@ impl Figure {
         Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
     }
 
-    /// Returns a plot of the latency profiles of a combination. `spreads` computes the points of a
-    /// server from its runs, and `metric` determines the unit. `None` if no server has a profile.
+    /// Returns a plot of the latency profiles of a combination. `spreads` computes a server's
+    /// points from the profiles of its runs, and `metric` determines the unit. Returns `None` if no
+    /// server has a profile.
     fn of_courses(
         table: &Table,
         title: &str,
@@ -165,9 +166,9 @@ fn percent(quantile: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Returns the spread of the runs' mean rates, in requests per second, over the `step` seconds from
-/// second `from`. A shorter run counts with the seconds that it lasted. `None` if no run lasted
-/// beyond `from`.
+/// Returns the spread of the runs' mean rates in requests per second, over `step` seconds from
+/// second `from`. For a run that ends earlier, the mean covers the seconds until its end. Returns
+/// `None` if no run lasted beyond `from`.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
 fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> {
     let of_run = |course: &LatencyProfile| {
@@ -177,8 +178,8 @@ fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> 
     Spread::of(courses.iter().filter_map(of_run).collect())
 }
 
-/// Returns the ticks and tables of the combinations to which the metric applies, or for which no
-/// server has a result.
+/// Returns the ticks and tables of a view, except combinations in which servers have results but
+/// not in this metric.
 fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
     let means = |table: &usize| {
         let metrics = summary.tables[*table].metrics();

@@ -39,7 +39,7 @@ pub(crate) fn markdown(report: &Report<'_>) -> String {
     text
 }
 
-/// Returns a note on servers with more threads than cores, or `None` without such servers.
+/// Returns a note if the servers of a table have more threads than cores, and `None` otherwise.
 pub(crate) fn crowd(report: &Report<'_>, table: &Table) -> Option<String> {
     let (threads, cores) = (table.place.threads, report.setup.server_cores.count());
     let plural = if cores == 1 { "" } else { "s" };
@@ -84,14 +84,14 @@ fn rows(table: &Table) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes }
 }
 
-/// Returns the numbers of failed and of disturbed runs in words, or an empty string if there are
+/// Describes the numbers of failed and of disturbed runs. Returns an empty string if there are
 /// none.
 pub(crate) fn marks(row: &Row) -> String {
     row.failed_runs().into_iter().chain(row.disturbed_runs()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the missing servers and, for each server with figures, the reason of its first failed
-/// run and the faults of its successful runs.
+/// Returns notes on servers that are not installed and, for each server with figures, on its first
+/// failed run and the faults of its successful runs.
 pub(crate) fn notes(table: &Table) -> Vec<String> {
     let absent = table.rows.iter().filter(|row| matches!(row.standing, ServerResult::Absent));
     let absent: Vec<&str> = absent.map(|row| row.server.as_str()).collect();
@@ -107,7 +107,8 @@ fn notes_of(row: &Row) -> Vec<String> {
     failed.into_iter().chain(faults).collect()
 }
 
-/// Returns a metric with its unit, unless the name of the metric contains the unit (items per GiB).
+/// Returns the column heading of a metric: its name and, unless the name contains it (items per
+/// GiB), its unit.
 pub(crate) fn head(metric: Metric) -> String {
     match metric.unit().name() {
         "items/GiB" => metric.name().to_owned(),
@@ -127,8 +128,8 @@ fn cells(row: &Row, metrics: &[Metric]) -> String {
     }
 }
 
-/// Returns the median, the spread of several runs, and the ratio if there is one; `–` without
-/// figures.
+/// Formats the median, the spread if there are several runs, and the ratio if there is one. Returns
+/// `–` without figures.
 fn figure(figures: &Figures, metric: Metric) -> String {
     let Some(spread) = figures.spreads.get(&metric) else { return "–".to_owned() };
     let number = |value| metric.unit().number(value);

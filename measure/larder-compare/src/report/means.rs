@@ -8,7 +8,7 @@ use crate::metric::Unit;
 use crate::statistics::Spread;
 use serde::Deserialize;
 
-/// Mean times by number of threads.
+/// A plot of mean times by number of threads.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MeanPlot {
     /// The title.
@@ -39,9 +39,9 @@ impl MeanPlot {
         Ok(Drawing::svg(&self.figure())?.file())
     }
 
-    /// Returns the plot of means with their standard deviations by number of threads. A mean minus
-    /// its deviation can be negative, so it does not influence the range of the axis. A bar that
-    /// reaches below this range ends at the lower end of the axis.
+    /// Returns the plot of means with their standard deviations by number of threads. The lower
+    /// ends of the bars do not influence the range of the axis, because a mean minus its deviation
+    /// can be negative. Bars end at the lower end of the axis.
     fn figure(&self) -> Figure {
         let point = |name: &str, threads: u32, found: Option<(f64, f64)>| {
             let spread = found.and_then(|(mean, deviation)| {

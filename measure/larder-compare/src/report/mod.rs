@@ -27,7 +27,7 @@ use std::path::Path;
 use view::View;
 
 impl<'r> Report<'r> {
-    /// Writes all files, and replaces the files of an earlier report.
+    /// Writes all files of the report. Replaces those of an earlier report.
     ///
     /// # Errors
     /// A plot cannot be drawn, a file cannot be written, or old plots cannot be removed.
@@ -68,9 +68,9 @@ impl<'r> Report<'r> {
         Ok(drawings)
     }
 
-    /// Draws the latency by percentile and the rate over time for one combination, and writes the
-    /// plots as SVG and PNG. Without successful loads, draws nothing. Draws the rate only if a load
-    /// lasts longer than two seconds.
+    /// Draws two plots for one combination, and writes them as SVG and PNG: the latency by
+    /// percentile if a load succeeded, and the rate over time if a successful load lasts longer
+    /// than two seconds.
     fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Colours of plots. Dark mode replaces all colours except the colours of servers.
+//! Colours of plots. Dark mode replaces all colours except those of servers.
 
 use plotters::style::RGBColor;
 
@@ -17,8 +17,8 @@ pub(crate) const DARK: &str = "@media (prefers-color-scheme: dark) {\
     svg [stroke=\"#D1D9E0\"] { stroke: #3d444d } svg [stroke=\"#59636E\"] { stroke: #9198a1 }\
     svg [fill=\"#FFFFFF\"] { fill: #0d1117 } }";
 
-/// Colours of servers, by their index in the suite. The tenth server has the first colour again.
-/// Their contrast to both backgrounds is at least 3:1.
+/// Colours of servers, by index in the suite. The tenth server has the first colour again. The
+/// contrast with both backgrounds is at least 3:1.
 const SERVERS: [RGBColor; 9] = [
     RGBColor(0x2f, 0x81, 0xd6),
     RGBColor(0xd9, 0x73, 0x0d),

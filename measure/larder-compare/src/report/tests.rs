@@ -1,4 +1,4 @@
-//! Reports of an invented comparison.
+//! Tests with the report of a fictional comparison.
 
 use super::contents::Report;
 use crate::example;
@@ -88,15 +88,16 @@ fn the_csv_file_has_a_line_for_each_cell() {
     assert_eq!(&first[column("p99.9_micros")], "2222.2222");
 }
 
-/// Checks the files of the plots. They show eleven compared metrics on 2 scales, each for 2 phases:
-/// by pipeline at each of 2 numbers of threads, and by threads at each of 2 pipelines.
+/// Checks the files of the plots. Each of 11 compared metrics has plots on 2 scales for each of 2
+/// phases: by pipeline for each of 2 numbers of threads, and by threads for each of 2 pipelines.
 fn plots_are_files_too(plots: &Path) {
     let names: Vec<String> = std::fs::read_dir(plots)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let of = |end: &str| names.iter().filter(|name| name.ends_with(end)).count();
-    // Further plots are the latencies by percentile and the rate over time of 8 combinations.
+    // In addition, there are plots of the latency by percentile and of the rate over time for 8
+    // combinations.
     let figures = 11 * (2 * 2 + 2 * 2) * 2 + 2 * 8;
     assert_eq!((of(".svg"), of(".png")), (figures, figures));
     assert!(names.contains(&"mixed-get-1-thread-p99.99-logarithmic.svg".to_owned()), "{names:?}");

@@ -1,5 +1,5 @@
-//! Selects the combinations of a plot. They differ only in the pipeline, only in the number of
-//! threads, or only in workload and phase.
+//! Selects the combinations that a plot shows: they differ only in the pipeline, only in the number
+//! of threads, or only in workload and phase.
 
 use crate::metric::Metric;
 use crate::summary::{Combination, Summary, Table};
@@ -8,19 +8,20 @@ use std::collections::BTreeSet;
 /// The combinations of a plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    /// The dimensions that are equal in all combinations.
+    /// The values of the dimensions that are equal in all combinations.
     pub(crate) heading: String,
     /// The dimension that varies.
     pub(crate) varies: &'static str,
     /// The value of that dimension in each combination.
     pub(crate) ticks: Vec<String>,
-    /// The index in `Summary::tables` of each combination's table.
+    /// The index of each combination's table in `Summary::tables`.
     pub(crate) tables: Vec<usize>,
     /// Whether the dimension is numeric, so that lines connect the points.
     pub(crate) joined: bool,
 }
 
-/// A dimension: its title, its value in a combination, and a heading of the other dimensions.
+/// A dimension: its title, a function that returns its value in a combination, and a function that
+/// returns a heading with the other dimensions.
 type Dimension = (&'static str, fn(&Combination) -> usize, fn(&Combination) -> String);
 
 const PIPELINE: Dimension = (
@@ -39,8 +40,8 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl View {
-    /// Returns all views of a summary: by pipeline and by threads, each if it varies. If neither
-    /// varies, returns one view by workload and phase.
+    /// Returns all views of a summary: by pipeline if the pipeline varies, and by threads if their
+    /// number varies. If neither varies, returns one view by workload and phase.
     pub(crate) fn all(summary: &Summary) -> Vec<Self> {
         let mut views = Self::along(summary, PIPELINE);
         views.extend(Self::along(summary, THREADS));

@@ -216,8 +216,8 @@ fn a_signal_ends_the_server_too() {
     assert!(bench.records().is_empty(), "an interrupted measurement has no record");
 }
 
-/// The script itself uses almost no CPU time, so a cost above 0.5 µs per request is that of
-/// memcached.
+/// The script itself uses almost no CPU time. So a cost above 0.5 µs per request can only be
+/// memcached's.
 #[test]
 fn the_cost_of_a_server_that_a_script_starts_is_known() {
     let script = "memcached -u root -U 0 -t 1 -s \"$0\" & wait";
@@ -279,7 +279,7 @@ fn a_fill_counts_the_items_in_the_cache() {
     let bench = Bench::of(&suite.replace("runs = 2", "runs = 1"));
     let (progress, tables) = bench.go();
     // On a busy machine, the results contain further attempts at the cell. `records` returns only
-    // the first one.
+    // the first attempt.
     let Some(Record { found: CellResult::Held(held), .. }) = bench.records().pop() else {
         panic!("{tables}")
     };

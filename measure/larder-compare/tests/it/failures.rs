@@ -1,5 +1,5 @@
-//! Servers that freeze, exit or reject requests. Their measurements fail and have no results,
-//! unless the load allows the faults.
+//! Servers that freeze, exit or reject requests. Their measurements fail, unless the load allows
+//! the faults.
 
 use crate::common::{Bench, Ended, MEMCACHED, misbehaving, suite_text};
 
@@ -20,7 +20,7 @@ fn beside_memcached(behaviour: &str, load: &str) -> Bench {
     Bench::of(&suite.replace("-n 100", load).replace("warm_up_secs = 0.05", "warm_up_secs = 0"))
 }
 
-/// Runs a comparison in which `broken` fails for this reason, and checks all of its output.
+/// Runs a comparison, and checks in all of its output that `broken` fails for this reason.
 fn fails(bench: &Bench, reason: &str) {
     let Ended { result, progress, tables } = bench.go_wrong();
     let error = result.unwrap_err().to_string();

@@ -22,7 +22,7 @@ pub enum Action {
 
 /// A request to a [`BrokenServer`].
 pub struct Request<'r> {
-    /// Number of requests on all connections before this one.
+    /// Number of earlier requests on all connections.
     pub number: u64,
     /// Number of the connection.
     pub connection: u64,
@@ -33,7 +33,7 @@ pub struct Request<'r> {
 }
 
 impl Request<'_> {
-    /// Returns the reply of a correct server.
+    /// Returns the reply that a correct server would send.
     pub fn right(&self) -> Vec<u8> {
         match self.get {
             None => b"STORED\r\n".to_vec(),
@@ -52,8 +52,8 @@ pub fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 
 pub type Behaviour = dyn Fn(&Request<'_>) -> Action + Send + Sync;
 
-/// A server of memcached's text protocol. It has only the commands of a load whose gets have one
-/// key.
+/// A server that speaks memcached's text protocol. It supports only the commands of a load whose
+/// gets have one key.
 pub struct BrokenServer {
     pub port: u16,
     /// Number of accepted connections.
@@ -124,8 +124,8 @@ fn serve(
                 value.truncate(value.len() - 2);
                 (None, Some((key.to_owned(), value)))
             }
-            // Without a reply to its query of statistics or of the version, the load generator
-            // would wait for seconds.
+            // Without a reply to its `stats` or `version` query, the load generator would wait for
+            // seconds.
             ["stats" | "version"] => {
                 let _ = stream.write_all(b"ERROR\r\n");
                 continue;

@@ -23,9 +23,9 @@ pub struct Server {
     reserved: Option<ReservedPort>,
 }
 
-/// A port that the system does not assign to other sockets while this value exists. A server can
-/// still listen on it, because both sockets allow the reuse of addresses. Without a server,
-/// connections to the port fail at once.
+/// While this value exists, the system does not assign its port to other sockets. A server can
+/// still listen on the port, because both sockets allow the reuse of addresses. If no server
+/// listens, connections to the port fail at once.
 pub struct ReservedPort {
     _socket: Socket,
     pub port: u16,
@@ -84,13 +84,13 @@ impl Server {
         server
     }
 
-    /// Stops the server, and returns its port for another one.
+    /// Stops the server, and returns its port for another server.
     pub fn stop(mut self) -> ReservedPort {
         self.reserved.take().unwrap()
     }
 
-    /// Waits until a memcached has answered `count` gets and sets, because a load starts late on a
-    /// busy machine.
+    /// Waits until this memcached has answered `count` gets and sets. On a busy machine, a load
+    /// starts late.
     pub fn await_requests(&self, count: u64) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();

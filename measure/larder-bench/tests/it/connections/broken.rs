@@ -1,5 +1,5 @@
-//! Loads of servers that stop, reject requests, close connections, or send wrong replies or none.
-//! The results must show each of these failures.
+//! Loads on servers that stop, reject requests, close connections, send wrong replies, or do not
+//! reply. The results must show each of these failures.
 
 use crate::common::broken_server::{Action, BrokenServer, Request, hit};
 use crate::common::{self, Server, load};
@@ -17,8 +17,8 @@ fn fault(outcome: &Outcome, what: &str) -> u64 {
     outcome.faults.get(what).copied().unwrap_or(0)
 }
 
-/// Checks that each due request is in the histograms of the run and of its seconds, and is either
-/// answered, an error, or a fault.
+/// Checks that each due request is in the histogram of the run and in that of a second, and was
+/// answered or counts as an error or a fault.
 fn check_all_is_accounted_for(measured: &Measured) {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;
@@ -49,7 +49,7 @@ fn unanswered_requests_count_with_their_waiting_time() {
     // The last request that was due waited for 1.5 s.
     assert!(total.latency.p90 >= 1.5e6, "{:?}", total.latency);
     assert!(measured.histograms["total"].value_at_quantile(0.51) >= 1_490_000_000);
-    // Sets and gets alternate 1:10.
+    // The ratio of sets to gets is 1:10.
     let set = measured.outcome.commands["set"].clone();
     assert!((85..=96).contains(&set.never_sent), "{}", set.never_sent);
 }
@@ -65,7 +65,7 @@ fn a_run_ends_when_the_server_answers_nothing_any_more() {
         assert_eq!((total.requests, total.never_answered), (100, 4), "{line}");
         let reason = outcome.ended_early.clone().unwrap();
         assert!(reason.contains("the server answered nothing for 2 s"), "{reason}");
-        // The unanswered requests waited for the timeout.
+        // The unanswered requests waited until the timeout.
         assert!(total.latency.max >= 2e6, "{line}: {:?}", total.latency);
     }
 }
@@ -107,13 +107,12 @@ fn a_server_that_is_too_slow_for_the_rate_is_seen() {
     assert!(total.never_sent >= 1000, "{}", total.never_sent);
     assert!(total.per_second <= 200.0, "{}", total.per_second);
     assert!(total.latency.p50 >= 0.5e6, "{:?}", total.latency);
-    // The load generator waited for the connection. Such a wait does not count as lateness of the
-    // load generator.
+    // The load generator had to wait for the connection. Such a wait does not count as lateness.
     assert!(offered.lateness.p50 < total.latency.p50 / 10.0, "{:?}", offered.lateness);
 }
 
-/// With 5 ms per reply, the server falls behind bursts of 40 requests: due requests count although
-/// they were never sent.
+/// With 5 ms per reply, the server is too slow for bursts of 40 requests. Requests that were due
+/// count even if they were never sent.
 #[test]
 fn a_server_that_is_too_slow_for_bursts_is_seen() {
     let slow = |request: &Request<'_>| Action::SendAfter(Duration::from_millis(5), request.right());
@@ -128,7 +127,7 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
 }
 
 /// One of four connections with bursts is open at the start, and each further quarter of the run
-/// adds one. So on average 250 requests/s are due, not 400.
+/// opens another one. So an average of 250 requests/s is due, not 400.
 #[test]
 fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));
@@ -190,8 +189,8 @@ fn errors_while_keys_are_set_count() {
     assert_eq!(measured.outcome.fault_count(), 10);
 }
 
-/// Only the first run of a search sets the keys. The faults of these sets decide the exit status,
-/// but not whether a rate passes.
+/// Only the first run of a search sets the keys. Faults of these sets affect the exit status, but
+/// not whether a rate passes.
 #[test]
 fn errors_while_keys_are_set_count_in_a_search() {
     let refuse = |request: &Request<'_>| match request.number {
@@ -296,7 +295,7 @@ fn an_answer_to_another_request_ends_the_connection() {
     }
 }
 
-/// Returns a reply with a damaged value of `key`.
+/// Returns a reply to a get of `key` that is damaged as `how` selects.
 fn damaged(key: &str, value: &[u8], request: &Request<'_>, how: &str) -> Vec<u8> {
     let (prefix, number) = key.split_at(key.find('-').unwrap() + 1);
     let neighbour = format!("{prefix}{}", number.parse::<u64>().unwrap() ^ 1);
@@ -341,7 +340,7 @@ fn right_values_are_right() {
 
 #[test]
 fn a_server_that_accepts_no_connection_is_named() {
-    // A full backlog accepts no further connection.
+    // The listener never accepts, and its full backlog admits no further connection.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     socket.listen(0).unwrap();
@@ -352,7 +351,7 @@ fn a_server_that_accepts_no_connection_is_named() {
     assert!(error.contains("no connection within 0.3 s (--connection-timeout)"), "{error}");
 }
 
-/// The server accepts only the first connection, and then leaves its backlog full.
+/// The server accepts only the first connection. Later connections wait in its full backlog.
 #[test]
 fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
     for (limit, option) in [("--connection-timeout 0.4", "--connection-timeout"), ("", "--timeout")]
@@ -388,13 +387,13 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
     }
 }
 
-/// memcached is stopped during the load and does not continue.
+/// SIGSTOP stops memcached during the load. It continues only after the run.
 #[test]
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
-        // The server stops after 1,000 requests, so the last reply arrives after a second at the
-        // earliest. So the timeout of 2.9 s ends after the schedule of 3 s.
+        // The server stops after 1,000 requests, so the last reply arrives after at least a second.
+        // So the timeout of 2.9 s expires after the end of the schedule at 3 s.
         let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));
         server.await_requests(1000);
@@ -408,12 +407,12 @@ fn memcached_that_freezes_is_seen() {
     assert_eq!(measured.outcome.offered.unwrap().due, 3000);
     assert!(total.requests <= 2000, "{}", total.requests);
     assert!(total.never_answered + total.never_sent >= 1000);
-    // At least a third of the due requests waited for the timeout.
+    // At least a third of the due requests waited until the timeout.
     assert!(total.latency.p90 >= 2.9e6, "{:?}", total.latency);
 }
 
-/// memcached is stopped before the end of the schedule and continues after two seconds. Every due
-/// request is sent and answered, and counts with its full delay.
+/// SIGSTOP stops memcached before the end of the schedule, and it continues after two seconds.
+/// Every due request is still sent and answered, and counts with its full delay.
 #[test]
 fn memcached_that_stops_at_the_end_is_seen() {
     let server = Server::memcached();

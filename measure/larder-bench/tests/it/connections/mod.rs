@@ -1,4 +1,4 @@
-//! Loads over all kinds of connections, and loads of servers that fail.
+//! Loads over all kinds of connections, and loads on servers that fail.
 
 mod broken;
 mod logins;

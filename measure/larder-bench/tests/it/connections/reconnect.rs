@@ -9,7 +9,7 @@ const LINE: &str = "-t 2 -c 3 --pipeline 4 --ratio 0:1 --key-minimum 1 --key-max
                     --reconnect-on-error --timeout 20";
 
 /// Durations of the run in seconds. On a busy machine, a run may end before the new server has all
-/// items. Then the test tries a longer run.
+/// items. The test then tries a longer run.
 const RUN_SECS: [u32; 3] = [3, 20, 120];
 
 #[test]
@@ -21,8 +21,8 @@ fn a_run_goes_on_when_its_server_is_back() {
     assert!(outcome.faults.is_empty() && outcome.ended_early.is_none(), "{outcome:?}");
     assert_eq!(outcome.lost_connections, 0, "connections were reconnected");
     let interruption = outcome.interruption.unwrap();
-    // There are six connections. A reconnected one can be lost again, which happened once on a busy
-    // machine.
+    // There are six connections. A reconnected connection can be lost again; this happened once on
+    // a busy machine.
     assert!((6..=12).contains(&interruption.lost_connections), "{interruption:?}");
     assert_eq!(outcome.total().never_answered, interruption.lost_requests, "{interruption:?}");
     let (answered, hit) = (interruption.answered_secs.unwrap(), interruption.hit_secs.unwrap());

@@ -1,4 +1,4 @@
-//! Loads of several servers that share the keys.
+//! Loads on several servers that share the keys.
 
 use crate::common::broken_server::{Action, BrokenServer, Request};
 use crate::common::{self, ReservedPort, Server, arguments, load};
@@ -41,7 +41,7 @@ fn md5_word(text: &str, word: usize) -> u32 {
     (0..4).map(|byte| u32::from(digest[4 * word + byte]) << (8 * byte)).sum()
 }
 
-/// Returns the port of the server of a key.
+/// Returns the port of the server that owns a key.
 fn port_of(key: &str, distribution: &str, ports: &[u16]) -> u16 {
     let mut ring = BTreeMap::new();
     let hash = match distribution {
@@ -76,8 +76,8 @@ fn presence(port: u16, keys: &[String]) -> Vec<bool> {
     keys.iter().map(&mut has).collect()
 }
 
-/// Checks that each due request is in the histogram, and that the servers' figures add up to those
-/// of the run. Returns the number of due requests.
+/// Checks that each due request is in the histogram, and that the sums of the servers' figures
+/// equal the figures of the run. Returns the number of due requests.
 fn check_all_is_accounted_for(measured: &Measured) -> u64 {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;
@@ -165,8 +165,8 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
     }
 }
 
-/// Checks that the complete key determines its server, as in a client library, and not only a part
-/// of the key.
+/// Checks that the complete key determines its server, including affixes of the command, as in a
+/// client library.
 #[test]
 fn a_key_with_affixes_is_routed_by_its_sent_form() {
     let keys: Vec<String> = (0..100).map(|number| format!("a-memtier-{number}-z")).collect();
@@ -237,7 +237,7 @@ fn a_run_goes_on_without_a_server_that_is_lost() {
         assert!(due.is_none_or(|due| all == due), "{line}: {all}");
         assert_eq!((outcome.ended_early.as_ref(), outcome.lost_connections), (None, 3), "{line}");
         assert_eq!(outcome.servers[1].lost_connections, 3);
-        // Either the next read or the next write detects the closed connection.
+        // A read or a write may be the first to detect the closed connection.
         let lost = format!("connection lost to 127.0.0.1:{}: ", fragile.port);
         let faults = outcome.faults.iter().filter(|(fault, _)| fault.starts_with(&lost));
         assert_eq!(faults.map(|(_, times)| times).sum::<u64>(), 3, "{:?}", outcome.faults);
@@ -275,7 +275,7 @@ fn a_run_ends_when_all_servers_are_lost() {
     }
 }
 
-/// All keys belong to the lost server. The clients continue, with a pause after each request.
+/// All keys belong to the lost server. The clients continue with a pause after each request.
 #[test]
 fn clients_without_a_reachable_key_go_on_slowly() {
     let servers = [fragile(), BrokenServer::start(|request| Action::Send(request.right()))];
@@ -300,7 +300,7 @@ fn clients_that_are_added_connect_to_each_server() {
     check_all_is_accounted_for(&measured);
     assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
     for server in &servers {
-        // One more connection queries the statistics of the flash tier.
+        // The additional connection queries the statistics of the flash tier.
         assert_eq!(server.accepted.load(Ordering::Relaxed), 5 + 1);
     }
 }

@@ -9,14 +9,13 @@ use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Starts a server that answers each line with `END`. Returns the server's port and the file of its
+/// Starts a TLS server that answers each line with `END`. Returns its port and the path of its
 /// certificate.
 fn server_without_items(name: &str) -> (u16, PathBuf) {
     server_for(usize::MAX, name)
 }
 
-/// Starts the server of [`server_without_items`], which replies only on the first `served`
-/// connections.
+/// Starts the server of [`server_without_items`], but serves only the first `served` connections.
 fn server_for(served: usize, name: &str) -> (u16, PathBuf) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["cache.test".to_owned()]).unwrap();

@@ -1,12 +1,12 @@
-//! A faulty server. A test starts its own executable as this server: with the environment variable
-//! `BEHAVIOUR`, the test `failures::a_server` serves requests. Otherwise, it does nothing.
+//! A faulty server. A test starts its own executable as this server. If the environment variable
+//! `BEHAVIOUR` is set, the test `failures::a_server` serves requests. Otherwise it does nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Returns the command of a server with a `behaviour` of [`answer`].
+/// Returns the command of a server with this `behaviour`: see [`answer`].
 pub fn command(behaviour: &str) -> Vec<String> {
     let test = std::env::current_exe().unwrap().display().to_string();
     let environment = [format!("BEHAVIOUR={behaviour}"), "SOCKET={socket}".to_owned()];
@@ -15,12 +15,12 @@ pub fn command(behaviour: &str) -> Vec<String> {
     words.chain(arguments).collect()
 }
 
-/// Returns a server of a suite.
+/// Returns the TOML table of a server in a suite.
 pub fn entry(name: &str, behaviour: &str) -> String {
     super::suite_entry(name, &command(behaviour))
 }
 
-/// Serves forever if the environment selects a behaviour.
+/// Serves requests without end if the environment selects a behaviour.
 pub fn serve() {
     let Ok(behaviour) = std::env::var("BEHAVIOUR") else { return };
     let path = std::env::var("SOCKET").unwrap();
@@ -49,7 +49,7 @@ fn talk(behaviour: &str, mut stream: UnixStream) -> Option<()> {
     }
 }
 
-/// Returns the reply to request number `number`, from 0. Depending on `behaviour`, the server
+/// Returns the reply to request `number`, counted from 0. Depending on `behaviour`, the server
 /// rejects all sets, freezes or exits at the 52nd request, or accepts all sets. All gets miss.
 fn answer(behaviour: &str, line: &str, number: u64) -> &'static str {
     match behaviour {

@@ -13,7 +13,7 @@ use tempfile::{TempDir, tempdir};
 /// The command of memcached.
 pub const MEMCACHED: [&str; 7] = ["memcached", "-u", "root", "-U", "0", "-s", "{socket}"];
 
-/// Returns a suite with a server called `it`, the tables in `more`, and a small load.
+/// Returns a suite with a server named `it`, a small load, and the TOML tables in `more`.
 pub fn suite_text(command: &[&str], more: &str) -> String {
     let load = "-t 1 -c 2 -n 100 --ratio 1:1 --key-maximum 99 --pipeline {pipeline}";
     format!(
@@ -43,7 +43,7 @@ load = \"{load}\"
     )
 }
 
-/// Returns a server of a suite.
+/// Returns the TOML table of a server in a suite.
 pub fn suite_entry(name: &str, command: &[impl std::fmt::Debug]) -> String {
     format!("[[server]]\nname = \"{name}\"\ncommand = {command:?}\n")
 }
@@ -95,7 +95,7 @@ impl Bench {
         (progress, tables)
     }
 
-    /// Runs a comparison of which at least one measurement must fail.
+    /// Runs a comparison in which at least one measurement must fail.
     pub fn go_wrong(&self) -> Ended {
         let ended = self.run(&AtomicBool::new(false));
         assert!(matches!(ended.result, Err(Error::Failed { .. })), "{ended:?}");
