@@ -1,4 +1,4 @@
-//! Reads replies like a client.
+//! Reads replies as a client does.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;
@@ -10,12 +10,12 @@ pub type ReadAnswer = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 pub const READERS: [ReadAnswer; 3] = [read_text, read_binary, read_resp];
 
 /// Reads a stream that arrives in `pieces`, and formats its replies up to the first malformed one.
-/// After an incomplete reply, reads again only when the input has the length that the reader asked
-/// for.
+/// After an incomplete reply, calls the reader again only when the input has the length that the
+/// reader has requested.
 ///
 /// # Panics
-/// The reader consumes no bytes or more than there are. Or it reports an incomplete reply, but asks
-/// for no more bytes than there are.
+/// The reader consumes no bytes or more than the input has, or it reports an incomplete reply but
+/// requests no more bytes than the input already has.
 pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> Vec<String> {
     let (mut seen, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
     for piece in pieces {

@@ -28,11 +28,12 @@ pub fn converse<'s, E: Engine>(
     converse_from(Parser::default(), engine, pieces, requests_per_poll)
 }
 
-/// Sends `pieces` to a new session with the parser state `opening`, and returns the replies. The
-/// user `u` has the password `p`.
+/// Sends `pieces` to a new session whose parser starts in the state `opening`, and returns the
+/// replies. Valid credentials are user `u` and password `p`.
 ///
 /// # Panics
-/// Those of [`converse`], or the session executed a request before the required login.
+/// For the reasons of [`converse`], or because the session executed a request before the required
+/// login.
 pub fn converse_from<'s, E: Engine>(
     opening: Parser,
     engine: E,

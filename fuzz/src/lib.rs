@@ -11,8 +11,9 @@ pub use conversation::{Answers, classes, converse, converse_from};
 pub use parsing::requests;
 pub use resp::resp_requests;
 
-/// Splits a stream into pieces. Each byte of `lengths` is the length of a piece minus 1. The
-/// lengths repeat. Without lengths, returns the stream as one piece.
+/// Splits a stream into pieces. Each byte of `lengths` is the length of a piece minus 1. After the
+/// last length, the first one follows again. If `lengths` is empty, returns the stream as one
+/// piece.
 pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
     let mut rest = stream;
     let mut lengths = lengths.iter().cycle();
@@ -24,7 +25,8 @@ pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &
     })
 }
 
-/// Splits the fuzz input into lengths of pieces and a stream; `None` if it is too short.
+/// Splits the fuzz input into the lengths of pieces and the stream. Returns `None` if the input is
+/// too short.
 pub fn cut(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = input.split_first()?;
     rest.split_at_checked(usize::from(count % 8))

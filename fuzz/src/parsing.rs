@@ -5,8 +5,8 @@ use larder_protocol::{Get, Parsed, Parser, Recovery, ReplyFormat, Request};
 /// Parses a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The parser consumes no bytes or more than there are, or it waits for the rest of a value that is
-/// already complete.
+/// The parser consumes no bytes or more than the input has, or it waits for the rest of a value
+/// that is already complete.
 pub fn requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let mut reader = Reader::default();
     for piece in pieces {
@@ -85,9 +85,9 @@ impl Reader {
     }
 }
 
-/// Formats a request, without the two properties that depend on how the stream was split. These are
-/// the way to skip the rest of a faulty line, and whether the last key and the end of a retrieval
-/// line were parsed together.
+/// Formats a request, but omits two properties that depend on how the stream was split: how to skip
+/// the rest of a faulty line, and whether the last key of a retrieval line was parsed together with
+/// the end of the line.
 fn note(mut request: Request<'_>, seen: &mut Vec<String>) {
     let mut ends = false;
     if let Request::Get(Get { format: ReplyFormat::Classic(classic), .. }) = &mut request {

@@ -4,16 +4,16 @@ use larder_protocol::resp::{
     Bounds, Command, DiscardProgress, OversizedRest, Read, fast_get, read, split_line,
 };
 
-/// The limits of requests. Every fuzz input is shorter than the limit of a request's length. The
-/// error of a longer request would depend on how the input is split.
+/// The limits of requests. `request_len_max` exceeds the length of every fuzz input, because the
+/// error for a longer request would depend on how the input is split.
 const BOUNDS: Bounds =
     Bounds { bulk_len_max: 1 << 10, request_len_max: 1 << 30, needs_login: false };
 
 /// Reads a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The reader consumes no bytes or more than there are, an incomplete request asks for no further
-/// bytes, or the fast path for `GET` gives another result than the reader.
+/// The reader consumes no bytes or more than the input has, it requests no further bytes after an
+/// incomplete request, or the fast path for `GET` and the reader give different results.
 pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let (mut seen, mut input) = (Vec::new(), Vec::new());
     let mut oversized: Option<OversizedRest> = None;

@@ -1,4 +1,5 @@
-//! Client-side parsing of replies: in each protocol, any split of any bytes gives the same replies.
+//! Client-side parsing of replies: in each protocol, the parsed replies do not depend on how the
+//! bytes are split.
 #![no_main]
 
 use larder_fuzz::{READERS, answers, cut, pieces};

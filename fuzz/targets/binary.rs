@@ -1,5 +1,5 @@
-//! Binary requests: any split of a stream gives the same requests. The target adds the first magic
-//! byte.
+//! Binary requests: the parsed requests do not depend on how the stream is split. The target adds
+//! the first magic byte.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};

@@ -11,13 +11,13 @@ use larder_store::{
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 
-/// The memory limit, close to the smallest one, so that the cache is full early.
+/// The memory limit. It is close to the minimum, so that few items fill the cache.
 const LIMIT_BYTES: usize = 3 << 20;
 const START: u32 = 1_700_000_000;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// Stores items of about this length that are never read.
+    /// Stores `count` items of about this length that are never read.
     Fill {
         count: u8,
         len: u16,

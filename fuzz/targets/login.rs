@@ -1,5 +1,5 @@
 //! Sessions that require a login, in text or binary: no request is executed before the login, and
-//! any split of the input gives the same replies.
+//! the replies do not depend on how the input is split.
 #![no_main]
 
 use larder_fuzz::{classes, converse_from, cut, pieces};

@@ -1,5 +1,5 @@
-//! Meta requests: any split of a stream gives the same requests. The target adds an `m` to each
-//! line.
+//! Meta requests: the parsed requests do not depend on how the stream is split. The target adds an
+//! `m` to each line.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};
@@ -12,7 +12,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(requests(pieces(&stream, lengths)), whole, "in pieces");
 });
 
-/// Adds an `m` before each line, so that every line is a meta command.
+/// Adds an `m` before each line, which makes every line a meta command.
 fn with_prefix(stream: &[u8]) -> Vec<u8> {
     let lines = stream.split_inclusive(|byte| *byte == b'\n');
     lines.flat_map(|line| [b"m", line].concat()).collect()

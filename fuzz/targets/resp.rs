@@ -1,5 +1,5 @@
-//! RESP requests: any split of any bytes gives the same requests, and the arguments of each request
-//! can be read.
+//! RESP requests: the parsed requests do not depend on how the bytes are split, and the arguments
+//! of each request can be read.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, resp_requests};

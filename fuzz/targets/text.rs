@@ -1,4 +1,4 @@
-//! Text requests: any split of any bytes gives the same requests.
+//! Text requests: the parsed requests do not depend on how the bytes are split.
 #![no_main]
 
 use larder_fuzz::{cut, pieces, requests};

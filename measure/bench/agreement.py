@@ -1,5 +1,5 @@
-"""Agreement of latencies: memtier_benchmark and `larder bench` run the same command lines at the same rates on the
-same memcached."""
+"""Compares the latencies that memtier_benchmark and `larder bench` report for the same command lines, at the same rates
+on the same memcached."""
 
 import json
 import resource
@@ -14,28 +14,28 @@ from subprocess import DEVNULL
 from bench.servers import LARDER, LOAD_CORE, Server, on_core, run
 
 ROUNDS = 5
-# Duration of each run. memtier_benchmark's first burst includes the time in which the server accepts all connections.
-# A run must be long enough that this burst is less than 1 % of the requests.
+# Duration of each run. The latencies of memtier_benchmark's first burst include the time in which the server accepts
+# all connections. A run must be long enough to make this burst less than 1 % of the requests.
 SECONDS = {"all": 3, "one": 1}
 MEMTIER = "memtier_benchmark"
 TOOLS = ("memtier", "larder bench")
 PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
-# Each run sends requests at this share of the highest rate that both tools reach. If a published line sets its own
-# rate, its runs with all connections use that rate instead.
+# Each run sends requests at this share of the highest rate that both tools reach. If a published line sets a rate, its
+# runs with all connections use that rate instead.
 SHARE = 0.5
-# memtier_benchmark keeps a rate exactly only if it is a multiple of this number of requests per second on each
-# connection.
+# memtier_benchmark keeps the rate of a connection exactly only if the rate is a multiple of this number of requests per
+# second.
 TICKS_PER_SECOND = 50
-# memtier_benchmark divides latencies into steps of this length, and reports the end of the step.
+# memtier_benchmark rounds latencies up to the end of a step of this length.
 RESOLUTION_MICROS = 8
-# Largest relative difference between medians that agree.
+# Maximum relative difference between medians that count as equal.
 TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
 class Line:
-    """A published command line of memtier_benchmark for one of memcached's protocols. `suite` names the suite of
-    measure/suites with the same workload. If `fills` is true, the measurement sets all keys before the runs."""
+    """A published command line of memtier_benchmark in one of memcached's protocols. `suite` is the name of the suite
+    in measure/suites with the same workload. If `fills` is true, the measurement sets all keys before the runs."""
 
     suite: str
     source: str
@@ -44,7 +44,7 @@ class Line:
 
 
 REPLACED = ("-n", "--test-time", "-x", "--run-count", "--rate-limiting", "-t", "--threads", "-c", "--clients")
-# The published lines, without addresses and the names of output files.
+# The published command lines, without addresses and the names of output files.
 LINES = (
     Line(
         "pipelined",
@@ -119,7 +119,7 @@ def measured(line):
 
 @dataclass(frozen=True)
 class Trial:
-    """Runs of a line with one number of connections on one server. The tools write their results to `path`."""
+    """Runs of a command line with a given number of connections. The tools write their results to `path`."""
 
     line: Line
     place: list
@@ -129,8 +129,8 @@ class Trial:
 
     def alternating(self, rate):
         """Runs both tools alternately. Returns the percentiles in µs and the number of cores that the load kept busy.
-        `rate` is the rate of each connection. If it is None, the rate is half of the highest rate that both tools reach
-        in closed loops."""
+        `rate` is the rate per connection. If it is None, uses half of the highest rate that both tools reach in closed
+        loops."""
         found = {"command": shlex.join(shortened(self.line, self.connections, self.seconds))}
         if not rate:
             found["closed"] = {tool: self.load(tool) for tool in TOOLS}
@@ -158,8 +158,8 @@ class Trial:
         busy = (children_cpu_secs() - before) / self.seconds
         read = larder_figures if tool == "larder bench" else memtier_figures
         figures = read(json.loads(self.path.read_text()))
-        # Does not use the rate that memtier_benchmark reports, because it measures the duration with an error of up to
-        # a second.
+        # Does not use the rate that memtier_benchmark reports, because its measurement of the duration has an error of
+        # up to a second.
         return {**figures, "per_second": figures.pop("requests") / self.seconds, "busy": busy}
 
 
@@ -180,7 +180,7 @@ def larder_figures(found):
 
 
 def rounded(micros):
-    """Returns a latency as memtier_benchmark would show it."""
+    """Rounds a latency in µs as memtier_benchmark does."""
     return micros // RESOLUTION_MICROS * RESOLUTION_MICROS + RESOLUTION_MICROS - 1
 
 
@@ -191,7 +191,7 @@ def children_cpu_secs():
 
 def shortened(line, count, seconds):
     """Returns the words of a published line, changed for this measurement: one run of `seconds`, with all connections
-    on one thread and without a rate. The load has only one core, and `Trial.load` adds the rate."""
+    on one thread because the load has only one core, and without a rate, which `Trial.load` adds."""
     words = shlex.split(line.words)
     for name in REPLACED:
         words = without(words, name)
@@ -211,8 +211,8 @@ def connections(line):
 
 
 def option(words, name):
-    """Returns the value of an option, written as `name value` or `name=value`; None if the line does not have the
-    option."""
+    """Returns the value of an option, written as `name value` or `name=value`. Returns None if the line does not have
+    the option."""
     for index, word in enumerate(words):
         if word == name:
             return words[index + 1]
@@ -235,7 +235,7 @@ def without(words, name):
 
 
 def ratio(runs, name):
-    """Returns the ratio of `larder bench` to memtier_benchmark in the median of a percentile over the runs."""
+    """Returns the median of a percentile over the runs of `larder bench` ÷ that of memtier_benchmark."""
     ours, theirs = medians(runs, name)
     return ours / theirs
 

@@ -1,4 +1,5 @@
-"""Measures cold builds of larderd with different features: duration, size of the binary, and number of dependencies."""
+"""Measures cold builds of larderd with different features: their duration, the size of the binary, and the number of
+dependencies."""
 
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from bench.servers import ROOT
 
-# Each build has all features of the builds before it.
+# Each build has all features of the previous builds.
 FEATURES = {"no features": "", "dashmap, moka, metrics": "dashmap,moka,metrics", "http": "dashmap,moka,http",
             "grpc, the default": "dashmap,moka,grpc"}  # fmt: skip
 
@@ -19,7 +20,8 @@ def measure():
 
 
 def build(features):
-    """Builds larderd. Returns the seconds, the bytes of the stripped binary, and the number of third-party crates."""
+    """Builds larderd. Returns the duration in seconds, the size of the stripped binary in bytes, and the number of
+    third-party crates."""
     with tempfile.TemporaryDirectory(prefix="larder-build-") as target:
         command = ["cargo", "build", "-q", "--release", "--locked", "--offline", "--no-default-features", "--features", features,
                    "-p", "larder-server", "--bin", "larderd", "--target-dir", target]  # fmt: skip

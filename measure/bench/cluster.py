@@ -1,4 +1,4 @@
-"""Measures replication: waits of clients while a leader is lost or slots move, replication lag, and the cost of
+"""Measures replication: how long clients wait while a leader is lost or slots move, replication lag, and the cost of
 followers."""
 
 import json
@@ -17,7 +17,7 @@ from bench.servers import LARDER, LOAD_CORE, ROOT, SERVER_CORE, free_port, on_co
 
 KILLS, PAUSES, HAND_OVERS = 50, 10, 50
 KILL, PAUSE, HAND_OVER = "kill", "pause", "transfer-leadership"
-# Load during the loss of a leader: requests per second over both followers together, and duration in seconds.
+# Load during the loss of a leader: requests per second through both followers together, and duration in seconds.
 LOAD_RATE, LOAD_SECS = 50_000, 2
 # Seconds of observation after each loss.
 SECS = {KILL: 1, PAUSE: 6, HAND_OVER: 0.5}
@@ -28,15 +28,15 @@ REQUESTS = 60_000
 CHANGES = 20_000
 COPIES, COPY_ITEMS, COPY_LEN = 5, 400_000, 1024
 LAG_SECS = 10
-# Migration to a fourth group: length of each value, lookups per second on each connection, duration of the lookups in
-# seconds, and number of rounds.
+# Migration to a fourth group: length of each value in bytes, lookups per second on each connection, duration of the
+# lookups in seconds, and number of rounds.
 FOURTH_LEN, FOURTH_RATE, FOURTH_SECS, FOURTH_ROUNDS = 1000, 250, 6, 3
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 LARDERD = [ROOT / "target/dist/larderd", "-u", "root", "-l", "127.0.0.1", "-U", 0, "-t", 1, "-p"]
 
 
 def measure():
-    """Runs this module in the Python environment of the tests. Their module `group` starts etcd and groups."""
+    """Runs this module in the Python environment of the tests, because their module `group` starts etcd and groups."""
     python = ROOT / ".venv/bin/python"
     assert python.exists(), "there is no .venv: run scripts/test, which creates it"
     command = [python, "-m", "bench.cluster"]
@@ -62,7 +62,7 @@ def measure_here():
 
 
 class Asker(threading.Thread):
-    """Sets and gets a key at one node without a pause. `gap` is the longest time between replies, in seconds."""
+    """Sets and gets a key at one node without a pause. `gap` is the longest time between two replies, in seconds."""
 
     def __init__(self, node):
         super().__init__()
@@ -89,8 +89,8 @@ class Asker(threading.Thread):
 
 def losses(etcd, count, how, rate=0):
     """Kills or pauses the leader, or transfers leadership, `count` times. For each loss and follower, returns the
-    longest wait for a reply in seconds and the number of failed requests. Also returns the number of answered requests
-    per second of a load that runs at the same time, with `rate` requests per second."""
+    longest wait for a reply in seconds and the number of failed requests. If `rate` is not 0, a load of this many
+    requests per second runs at the same time. Also returns how many of its requests are answered per second."""
     gaps, errors, answered = [], [], []
     with Group(etcd, 3, "--cluster", how) as group:
         for _ in range(count):
@@ -126,7 +126,8 @@ def losses(etcd, count, how, rate=0):
 @contextmanager
 def beside(ports, rate):
     """Runs a load of `rate` requests per second, divided evenly among the ports. One request in ten is a set. Yields a
-    list, which receives the answered requests per second of each port at the end. With a rate of 0, runs no load."""
+    list. When the load ends, the list receives the answered requests per second of each port. With a rate of 0, runs no
+    load."""
     answered = []
     with tempfile.TemporaryDirectory() as folder:
         options = ["--rate", rate // len(ports), "--test-time", LOAD_SECS, "--ratio", "1:9", "--reconnect-on-error"]
@@ -189,7 +190,7 @@ def look_ups(port):
 
 def acks(etcd):
     """Measures the durations of consecutive deletes. Returns percentiles in seconds for each argument of `--ack` and
-    each receiving node."""
+    each node that receives the deletes."""
     found = {}
     for mode in ("none", "writes"):
         with Group(etcd, 3, "--cluster", f"acks{mode}", "--ack", mode) as group:
@@ -290,7 +291,8 @@ def fill(port, *options):
 
 
 def copy():
-    """Measures the MB of values per second in full syncs of new followers, from the start of the follower's process."""
+    """Measures full syncs of new followers in MB of values per second. The time counts from the start of the follower's
+    process."""
     found = []
     with servers(0) as (leader, started):
         fill(leader["TCP"])
@@ -309,7 +311,8 @@ def copy():
 
 
 def in_turn(kinds, measure):
-    """Calls `measure` with each kind in each round. Rounds start with different kinds. Returns the results by kind."""
+    """Calls `measure` with each kind in each round. Each round starts with another kind. Returns the results by
+    kind."""
     found = {str(kind): [] for kind in kinds}
     for number in range(ROUNDS):
         first = number % len(kinds)
@@ -319,14 +322,14 @@ def in_turn(kinds, measure):
 
 
 def cost(followers):
-    """Measures the CPU time of a set in µs, in the leader's worker and in its process."""
+    """Measures the CPU time of a set in µs, in the leader's worker thread and in its entire process."""
     with servers(followers) as (leader, started):
         wait_for_copies(started)
         return cost_of_sets(started[0][0].pid, leader["TCP"], "(larder-")
 
 
 def redis_cost(replicas):
-    """Measures the CPU time of a set in µs, in the main thread of a Redis with replicas and in its process."""
+    """Measures the CPU time of a set in µs, in the main thread of a Redis with replicas and in its entire process."""
     with redis(SERVER_CORE) as (master, port), ExitStack() as stack:
         for _ in range(replicas):
             _, replica = stack.enter_context(redis(LOAD_CORE, "--replicaof", "127.0.0.1", port))
@@ -342,8 +345,8 @@ def cost_of_sets(pid, port, worker, *options):
 
 
 def redis_copy():
-    """Measures the MB of values per second in diskless full syncs of new Redis replicas, from the start of the
-    replica's process."""
+    """Measures diskless full syncs of new Redis replicas in MB of values per second. The time counts from the start of
+    the replica's process."""
     found = []
     with redis(SERVER_CORE, "--repl-diskless-sync-delay", 0) as (_, port):
         fill(port, "-P", "resp")
@@ -378,7 +381,7 @@ def wait_for_replica(port):
 
 
 def redis_says(port, command):
-    """Returns Redis's reply to a command, or empty bytes while Redis accepts no connections."""
+    """Returns Redis's reply to a command, or empty bytes if Redis does not accept a connection yet."""
     try:
         with socket.create_connection(("127.0.0.1", port)) as stream:
             stream.sendall(command + b"\r\n")
@@ -400,13 +403,12 @@ def cpu_of(pid, worker):
 
 
 def beside_moves(found, figure):
-    """Compares lookups during a migration with lookups before it. Returns the ratio of this figure, as the median over
-    the rounds."""
+    """Returns a figure of the lookups during a migration ÷ the same figure before it, as the median over the rounds."""
     return median(figure(one["meanwhile"]) / figure(one["before"]) for one in found["fourth"])
 
 
 def ratio(costs, followers, of):
-    """Returns the ratio of a cost with followers to the cost without, as the median over the rounds."""
+    """Returns a cost with followers ÷ the cost without followers, as the median over the rounds."""
     pairs = zip(costs[followers], costs["0"])
     return median(mine[of] / other[of] for mine, other in pairs)
 

@@ -1,4 +1,4 @@
-"""Caches as libraries: larder-cache compared with moka, quick_cache and foyer."""
+"""Compares caches that are libraries: larder-cache, moka, quick_cache and foyer."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from statistics import median
 from bench.servers import EXAMPLES, ROOT, output
 
 LIBRARIES = ["larder", "moka", "quick_cache", "foyer"]
-# The crate of each library whose crate has another name than the library.
+# The crates of libraries whose name differs from that of the crate.
 CRATES = {"larder": "larder-cache", "foyer": "foyer-memory"}
 LOADS = {"reads": 0, "one set in ten": 10}
 THREADS = (1, 2)
@@ -15,7 +15,7 @@ ROUNDS = 5
 
 
 def measure():
-    """Measures all libraries in each round, so that a disturbance of the machine affects more than one of them."""
+    """Measures all libraries in each round, so that a disturbance of the machine affects more than one library."""
     runs = {}
     for _ in range(ROUNDS):
         for load, sets in LOADS.items():
@@ -39,7 +39,7 @@ def value(runs, name):
 
 
 def verdicts(found):
-    """Returns rows of the table of targets: figure, limit, result, and whether the result meets the target."""
+    """Returns the rows for the table of targets: figure, limit, result, and whether the result meets the target."""
     reads = [runs for load, runs in found["runs"].items() if load.startswith("reads")]
     rows = []
     for other, most in (("quick_cache", 1.5), ("moka", 0.7)):

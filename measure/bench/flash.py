@@ -1,9 +1,9 @@
 """Compares flash tiers: larderd with `ext_path`, and memcached's extstore with 1 and with 32 I/O threads.
 
-The measured gets are for keys that are only on flash. The load sets more keys than it reads, because the last keys stay
-in memory. `ext_recache_rate=0` prevents servers from copying items back to memory. The files are smaller than the
-memory of most machines. `uncached` drops their pages from the page cache during the reads, as if the files were much
-larger than memory. `uncached` does not affect reads that bypass the page cache."""
+The measured gets are for keys that are only on flash. The fill sets more keys than the load reads, because the keys
+that were set last stay in memory. `ext_recache_rate=0` prevents servers from copying items back to memory. The files
+are smaller than the memory of most machines. During the reads, `uncached` drops their pages from the page cache, as if
+the files were much larger than memory. It does not affect reads that bypass the page cache."""
 
 import json
 import os
@@ -22,16 +22,17 @@ from bench.servers import EXAMPLES, LARDER, LOAD_CORE, ROOT, SERVER_CORE, Server
 MEMORY_MB = 64
 MEMORY_WITHOUT_FLASH_MB = 3072
 KEY_BYTES = len("memtier-") + 6
-# The program of each server, and its additional options of `-o`.
+# The program of each server, and its additional suboptions of `-o`.
 SERVERS = {
     "larder": ("larder", ""),
     "memcached, 1 thread": ("memcached", ",ext_threads=1"),
     "memcached, 32 threads": ("memcached", ",ext_threads=32"),
 }
-# For each value length: the number of keys to set, the number of keys to read, the sets per second of the fill, and the
-# size of the file. memcached keeps about 100 B in memory for each item on flash, which limits the number of keys.
+# For each value length in bytes: the number of keys to set, the number of keys to read, the sets per second of the
+# fill, and the size of the file. memcached keeps about 100 B in memory for each item on flash, which limits the number
+# of keys.
 READ = {1024: (420_000, 350_000, 20_000, "1G"), 8192: (150_000, 130_000, 8_000, "2G")}
-# Number of connections, and of outstanding requests on each.
+# Number of connections, and of outstanding requests on each connection.
 LOADS = {"32 × 1": (32, 1), "8 × 16": (8, 16), "1 × 1": (1, 1)}
 ROUNDS = 3
 TEST_SECS = 5
@@ -62,26 +63,27 @@ def results_folder():
 
 
 def one_of_each(servers):
-    """Returns all servers except memcached with 32 I/O threads, for measurements that do not depend on that number."""
+    """Returns all servers except memcached with 32 I/O threads, for measurements that do not depend on the number of
+    I/O threads."""
     return [name for name in servers if "32" not in name]
 
 
 @contextmanager
 def flash_server(name, place, size, options="", memory_mb=MEMORY_MB):
-    """Runs a server with a flash tier. `options` precede the path, because memcached requires the page size before
-    it."""
+    """Runs a server with a flash tier. `options` precede the path in the command line, because memcached requires the
+    page size before the path."""
     program, more = SERVERS[name]
     file = place / "flash"
     with Server(program, memory_mb, "-o", f"{options}ext_path={file}:{size}{more}") as server:
         try:
             yield server, file
         finally:
-            # The file can be removed before the server exits. The system frees its blocks when the server exits.
+            # The system frees the blocks of the removed file when the server exits.
             file.unlink(missing_ok=True)
 
 
 def has_flash(name, place):
-    """Whether the server starts with a flash tier and reports its statistics."""
+    """Returns whether the server starts with a flash tier and reports the tier's statistics."""
     try:
         with flash_server(name, place, "1G") as (server, _):
             return "extstore_objects_used" in server.stats()
@@ -173,10 +175,10 @@ def load_sets(server, number, length, sets):
 
 
 def restarts():
-    """Runs measure/suites/restart.toml in its short form. Returns for each trial the server, the signal that stopped
+    """Runs measure/suites/restart.toml in its short form. For each trial, returns the server, the signal that stopped
     its process, the reason if the trial failed, and the result of the restart if there is one."""
     folder = ROOT / "compare/restart-quick"
-    # Ignores the exit status, which is 1 if a trial failed, because the results contain the failure.
+    # Ignores the exit status: it is 1 if a trial failed, but the results contain the failure.
     run([LARDER, "compare", "measure/suites/restart.toml", "--quick", "--fresh"], check=False, stdout=subprocess.DEVNULL)
     cells = json.loads((folder / "results.json").read_text())["cells"]
     return [
@@ -192,7 +194,7 @@ def restarts():
 
 def idle_costs(place):
     """Measures the CPU time of a get from memory in µs, in pairs of larderd without a flash tier and with an unused
-    one."""
+    flash tier."""
     costs = {"without": [], "with": []}
     number, requests = 100_000, 100_000
     for pair in range(PAIRS):
@@ -208,12 +210,12 @@ def idle_costs(place):
 
 
 def idle_ratio(costs):
-    """Returns the ratio of the CPU time with flash to the CPU time without, as the median over the pairs."""
+    """Returns the CPU time with flash ÷ the CPU time without flash, as the median over the pairs."""
     return statistics.median(idle / plain for plain, idle in zip(costs["without"], costs["with"]))
 
 
 def keys(number, length):
-    """Returns options for a number of keys with values of this length, all of which the load verifies."""
+    """Returns options for a number of keys with values of this length. The load verifies all values."""
     return ["--key-minimum", 100_000, "--key-maximum", 99_999 + number, "-d", length, "--verify", "--max-faults", 10**9]
 
 
@@ -223,7 +225,7 @@ def fill(server, number, length, rate):
 
 
 def figures(load):
-    """Returns the figures of a load that the page shows."""
+    """Extracts from the results of a load the figures that the page shows."""
     total, flash = load["commands"]["total"], load.get("flash") or {}
     found = {
         "per_second": total["per_second"],
@@ -250,8 +252,8 @@ def wrong_values(load):
 
 
 def settle(server):
-    """Waits until the server has written nothing to flash for a second. Returns the bytes that it has written to
-    storage devices since its start."""
+    """Waits until the server has written nothing to flash for a second. Returns the number of bytes that it has written
+    to storage devices since its start."""
     last, since = None, time.monotonic()
     while time.monotonic() < since + 1:
         written = server.stats().get("extstore_bytes_written")
@@ -283,10 +285,10 @@ def uncached(file):
 
 
 def drop_pages(file, ended):
-    # Runs this thread on the core of the load, which is less busy than the core of the server.
+    # The core of the load is less busy than the core of the server.
     os.sched_setaffinity(threading.get_native_id(), {LOAD_CORE})
     with open(file, "rb") as opened:
-        # Writes dirty pages to the device first, because the system cannot drop them.
+        # The system cannot drop dirty pages, so this writes them to the device first.
         os.fdatasync(opened.fileno())
         while True:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -295,8 +297,8 @@ def drop_pages(file, ended):
 
 
 def device(place):
-    """Measures reads of the bare device, with the lengths and depths of the loads. None if larder-device's example
-    `reads` is not built."""
+    """Measures reads of the bare device with the lengths and depths of the loads. Returns None if larder-device's
+    example `reads` is not built."""
     program = EXAMPLES / "reads"
     if not program.exists():
         return None
@@ -311,8 +313,8 @@ def device(place):
 
 
 def device_read(program, options, length):
-    """Measures reads of a record, rounded up to full sectors. Devices with sectors of 4096 bytes reject smaller
-    reads."""
+    """Measures reads of a record's length, rounded up to full sectors. Devices with sectors of 4096 bytes reject
+    smaller reads."""
     for sector in (512, 4096):
         read_len = -(-(length + KEY_BYTES + 32) // sector) * sector
         command = on_core(SERVER_CORE, [program, *options, "--len", read_len])

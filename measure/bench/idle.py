@@ -1,5 +1,5 @@
-"""Counts the instructions of a memcached get in larderd's user-mode code, without further interfaces and with all of
-them idle. valgrind counts them, so other load on the machine has no effect."""
+"""Counts larderd's user-mode instructions for a memcached get, without further interfaces and with all of them idle.
+valgrind counts the instructions, so other load on the machine has no effect."""
 
 import re
 import signal
@@ -32,8 +32,8 @@ def per_request(options):
 
 
 def count(batches, options):
-    """Returns the number of instructions of a server that answers `batches` batches of gets, from its start to its
-    exit."""
+    """Returns the number of instructions that a server executes from its start to its exit if it answers `batches`
+    batches of gets."""
     port = free_port()
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", ROOT / "target/dist/larderd",
                "-u", "root", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", *options]

@@ -20,8 +20,8 @@ PAIRS = 15
 ROUNDS = 5
 CONNECTIONS = 16
 KEYS = 100_000
-# The number of requests of each connection of `larder bench`, by pipeline depth. All requests take about two seconds of
-# the server's time.
+# The number of requests on each connection of `larder bench`, by pipeline depth. All requests together take about two
+# seconds of the server's time.
 REQUESTS = {10: 250_000, 50: 300_000}
 # The kernel divides CPU time into user and system time by sampling, so small differences need longer runs.
 IDLE_REQUESTS = 500_000
@@ -74,8 +74,8 @@ def fill(port, protocol):
 
 
 def idle():
-    """Measures the CPU time of memcached gets: without further interfaces, with all of them idle, and with a scrape per
-    second. Rounds start with different kinds."""
+    """Measures the CPU time of memcached gets without further interfaces, with all of them idle, and with a scrape per
+    second. Each round starts with another kind."""
     costs = {"off": [], "idle": [], "scraped": []}
     kinds = list(costs)
     for number in range(PAIRS):
@@ -133,8 +133,8 @@ def resp():
 
 
 def http():
-    """Measures the CPU time of HTTP GETs of one value under wrk: larderd, Pogocache, and nginx with a file. None
-    without wrk."""
+    """Measures the CPU time of HTTP GETs of one value under wrk, for larderd, Pogocache, and nginx with a file. Returns
+    None if wrk is not installed."""
     if not shutil.which("wrk"):
         return None
     costs = {}
@@ -219,7 +219,7 @@ def tags():
 
 
 def ratio(costs, of, to, kind):
-    """Returns the ratio of the costs of two servers, as the median over the rounds. `kind` is 0 for user CPU time and 1
+    """Returns the cost of `of` ÷ the cost of `to`, as the median over the rounds. `kind` is 0 for user CPU time and 1
     for all CPU time."""
     return median(one[kind] / other[kind] for one, other in zip(costs[of], costs[to]))
 

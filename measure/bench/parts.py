@@ -31,8 +31,7 @@ COMMANDS_MEASURED = {
 STREAMS = {
     "zipf 0.8": ["--stream", "zipf", "--key-zipf-exp", "0.8"],
     "zipf 1.0": ["--stream", "zipf"],
-    # The stream has few different keys. So its values are larger, to make 1 % of its footprint enough memory for the
-    # servers to start.
+    # The stream has few different keys. Larger values make 1 % of its footprint enough memory for the servers to start.
     "zipf 1.2": ["--stream", "zipf", "--key-zipf-exp", "1.2", "-d", "2400"],
     "one-hit wonders": ["--stream", "onehit"],
     "scans": ["--stream", "scan"],
@@ -44,11 +43,11 @@ STREAMS = {
 
 
 def suite(name):
-    """Runs an included suite in its short form."""
+    """Runs a suite of measure/suites in its short form."""
     begun = time.monotonic()
     folder = ROOT / f"compare/{name}-quick"
     (folder / "results.md").unlink(missing_ok=True)
-    # Ignores the exit status, which is 1 if a measurement failed, because the tables contain the failure.
+    # Ignores the exit status: it is 1 if a measurement failed, but the tables contain the failure.
     run([LARDER, "compare", f"measure/suites/{name}.toml", "--quick", "--fresh"], check=False)
     return {
         "markdown": (folder / "results.md").read_text(),
@@ -63,15 +62,15 @@ def peers():
 
 
 def agreement():
-    """Measures latencies with memtier_benchmark and `larder bench`, with the same command lines. Returns None without
-    memtier_benchmark."""
+    """Measures latencies with memtier_benchmark and `larder bench` for the same command lines. Returns None if
+    memtier_benchmark is not installed."""
     return agreement_of_tools.measure()
 
 
 def tails():
     """Measures the latency percentiles of memcached, larderd and an empty loop in µs. The load is an open loop at 70 %
-    of memcached's maximum rate, in many short runs. The latencies of the empty loop show the part that the machine
-    causes."""
+    of memcached's maximum rate, in many short runs. The latencies of the empty loop show how much of the latency the
+    machine causes."""
     connections = ["-t", 1, "-c", 64, "--data-size-range", "1-1024", "--key-maximum", 100_000]
     with Server("memcached", 1024) as server:
         runs = [server.load(*connections, "--fill", "--test-time", 2) for _ in range(3)]
@@ -93,9 +92,8 @@ def tails():
 
 
 def growth():
-    """Measures the latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum. The
-    measurements are made while the index grows from empty to ten million items, under eviction, and in comparable
-    steady states."""
+    """Measures the latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum. It does so
+    while the index grows from empty to ten million items, under eviction, and in comparable steady states."""
     found = {}
     for _ in range(7):
         for line in output([EXAMPLES / "growth"]).splitlines():
@@ -120,8 +118,8 @@ def of_bench(measure, *options):
 
 
 def live():
-    """Measures the share of a full cache's memory that live items take if 30 % of the sets overwrite existing
-    items, for values of equal and of changing sizes."""
+    """Measures the share of a full cache's memory that live items occupy. 30 % of the sets overwrite existing items,
+    with values of equal or of changing sizes."""
     return {"equal": live_share(lambda n: 200), "changing": live_share(lambda n: 50 + n * 37 % 300)}
 
 
@@ -151,7 +149,8 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 def hitratio(quick=False):
     """Measures miss ratios of the named workloads, with one server thread and, unless `quick` is true, with four. The
     load sends batches round-robin over four connections, so that every thread receives requests. Server and load never
-    run at the same time, so one core suffices for both, and both numbers of threads are measured in parallel."""
+    run at the same time, so one core suffices for both. So the measurements with both numbers of threads run in
+    parallel."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     threads = (1,) if quick else THREADS
     names = ",".join(QUICK if quick else WORKLOADS)
@@ -266,6 +265,6 @@ def measure(name):
 
 
 def known(name):
-    """Returns the last results of a part, or None without results."""
+    """Returns the last results of a part, or None if there are none."""
     path = FOLDER / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None

@@ -1,5 +1,5 @@
-"""Measures the CPU time of requests to the servers of servers.toml, under the load of memtier_benchmark, an independent
-tool, and of `larder bench`."""
+"""Measures the CPU time of requests to the servers of servers.toml, under the load of `larder bench` and of an
+independent tool, memtier_benchmark."""
 
 import os
 import re
@@ -33,7 +33,7 @@ class Load:
         return f"{self.tool}, {self.protocol}, {what}, {self.depth} deep"
 
     def requests(self):
-        """Returns the number of requests of each connection, for about a second of server time."""
+        """Returns the number of requests on each connection that takes about a second of server time."""
         return 100_000 if self.depth == 10 else 200_000
 
     def command(self, port, protocol):
@@ -61,8 +61,8 @@ def loads():
 
 
 def measure():
-    """Measures the user and the system CPU time per request in µs in each round, by load and server. Rounds start with
-    different servers."""
+    """Measures the user and the system CPU time per request in µs in each round, by load and server. Each round starts
+    with another server."""
     servers = [server for server in known() if shutil.which(str(program(server)))]
     found = {"rounds": ROUNDS, "versions": {server["name"]: version(server) for server in servers}, "loads": {}}
     if shutil.which(MEMTIER):
@@ -80,8 +80,8 @@ def measure():
 
 
 def spoken(server, load):
-    """Returns the protocol of a load for this server. This is the load's own protocol if the server supports it, and
-    otherwise RESP for a load in text. None if the server supports neither."""
+    """Returns the protocol in which to load this server: the load's own protocol if the server supports it, or else
+    RESP for a load in text. Returns None if the server supports neither."""
     protocols = server["protocols"]
     if load.protocol in protocols:
         return load.protocol

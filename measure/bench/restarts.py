@@ -1,5 +1,5 @@
-"""Measures restarts of servers that keep their items in a file on tmpfs (`-e`): the time to the first hit and the share
-of items that survive, by the signal that stops the server. Also measures the CPU cost of `-e` without restarts."""
+"""Measures restarts of servers that keep their items in a file on tmpfs (`-e`): for each signal that stops the server,
+the time to the first hit and the share of items that survive. Also measures the CPU cost of `-e` without restarts."""
 
 import shutil
 import signal
@@ -21,7 +21,7 @@ SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGUSR1": signal.SIGUSR1, "kill -9": sign
 # memcached keeps items only after SIGUSR1.
 ENDS = {"memcached": ["SIGUSR1"], "larder": list(SIGNALS)}
 PAIRS = 10
-# The pause before a restart, because memcached discards items that were written in the same second as its restart.
+# Pause before a restart. memcached discards items that were written in the same second in which it restarts.
 PAUSE_SECS = 2
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
@@ -50,7 +50,7 @@ class Kept:
         self.process = None
 
     def start(self, key=None):
-        """Starts the server. Returns the seconds to its first reply, and whether the reply was a hit."""
+        """Starts the server. Returns the time to its first reply in seconds, and whether that reply was a hit."""
         begun = time.monotonic()
         command = on_core(SERVER_CORE, [*self.command, "-p", self.port])
         self.process = subprocess.Popen(command, **QUIET)
@@ -126,5 +126,5 @@ def get_costs():
 
 
 def ratio(costs):
-    """Returns the ratio of the CPU time with `-e` to the CPU time without, as the median over the pairs."""
+    """Returns the CPU time with `-e` ÷ the CPU time without `-e`, as the median over the pairs."""
     return statistics.median(kept / plain for plain, kept in zip(costs["without"], costs["with"]))

@@ -16,7 +16,7 @@ COMMANDS = {
     "memcached": ["memcached", "-u", "root", "-U", "0"],
     "larder": [str(ROOT / "target/dist/larderd"), "-u", "root"],
 }
-# A server that replies without parsing requests, as a lower bound of CPU time.
+# A server that replies without parsing requests. Its CPU time is a lower bound for other servers.
 EMPTY_LOOP = "empty loop"
 
 
@@ -40,7 +40,7 @@ def stats_of(port):
 
 class Server:
     """A server that runs on its core during a `with` block. `secs_to_answer` is the time from its start to its first
-    reply."""
+    reply, in seconds."""
 
     def __init__(self, name, memory_mb, *options):
         self.port = free_port()

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-# Target for missed bytes in every workload: Larder ÷ memcached.
+# Target in every workload: the maximum of Larder's missed bytes ÷ memcached's.
 BYTES_AIM = 1.05
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload's title and target. `aim` is the maximum miss ratio of requests. With the `unit` "misses", it is the
-    maximum number of misses of the counted requests, and with "hits" the minimum number of hits."""
+    """A workload's title and target. By default, `aim` is the maximum miss ratio of requests. With the `unit` "misses",
+    it is the maximum number of misses among the counted requests; with "hits", the minimum number of hits."""
 
     title: str
     aim: float
@@ -32,7 +32,7 @@ class Workload:
         return f"{sign} {self.aim:,}" if self.aim > 1 else f"{sign} {self.aim:.3f}"
 
 
-# The first four targets are the miss ratios of larderd before it separated items by size.
+# The first four targets are the miss ratios that larderd had before it separated items by size.
 WORKLOADS = {
     "zipf": Workload("Zipf 1.0", 0.275),
     "scan": Workload("Zipf 0.9 with scans", 0.501),

@@ -21,12 +21,12 @@ class Missing(Exception):
 class Client:
     name: str
     language: str
-    # The function that installs the driver with its dependencies, and returns its command.
+    # A function that installs the driver with its dependencies and returns the driver's command.
     install: Callable[[], list]
-    # The crate that a driver in Rust measures, whose version is read from Cargo.lock. None if `--version` of the
-    # command prints the version.
+    # The crate that a driver in Rust measures. The version is read from Cargo.lock. None if the option `--version` of
+    # the command prints the version.
     crate: str | None = None
-    # The driver's mode for measurements with the mode `pool`.
+    # The driver's mode in measurements of the mode `pool`.
     pool: str = "pool"
 
     def version(self, command):
@@ -55,7 +55,7 @@ def run(command, **options):
 
 
 def debian(*packages):
-    """Installs those of these Debian packages that are missing."""
+    """Installs these Debian packages, unless they are installed."""
     def is_installed(package):
         status = subprocess.run(["dpkg-query", "-W", "-f=${Status}", package], capture_output=True, text=True)
         return " installed" in status.stdout
@@ -97,7 +97,7 @@ def larder_ruby():
 
 def dalli():
     debian("ruby", "ruby-dalli", "ruby-connection-pool")
-    # Uses Debian's Ruby, because Debian's gems are for that Ruby.
+    # Debian's gems work only with Debian's Ruby.
     return ["/usr/bin/ruby", SOURCES / "ruby/driver.rb", "dalli"]
 
 

@@ -15,14 +15,14 @@ RESULTS = ROOT / "compare/bench/clients.json"
 MEMORY_MB = 1024
 MODES = ("pool", "none", "thread")
 DELAY_MILLIS = 5
-# Time in seconds for which the server is down in a test of recovery.
+# Time in seconds for which the server is down in a recovery test.
 OUTAGE_SECS = 0.5
-# Time after which a driver is killed. In a test of recovery, the driver itself stops earlier.
+# Time in seconds after which a driver is killed. In a recovery test, the driver itself stops earlier.
 DRIVER_SECS_MAX = 180
 
 
 class Plan:
-    """Numbers and durations of the measurements of a round."""
+    """The numbers and durations of the measurements in a round."""
 
     def __init__(self, short, rounds):
         self.rounds = rounds or (1 if short else 5)
@@ -31,14 +31,15 @@ class Plan:
         self.repeats = 1 if short else 3
         self.secs = 0.2 if short else 0.5
         self.calls = 100 if short else 2000
-        # Duration of the load next to a busy thread, and of the load through the delaying proxy.
+        # Duration in seconds of the load next to a busy thread, and of the load through the delaying proxy.
         self.slow_secs = 0.2 if short else 1
-        # Some clients do not retry a failed server for half a minute. This is too long for a short run, which therefore
-        # tests the recovery of only one client.
+        # Some clients do not retry a failed server for half a minute. A short run has no time for this, and tests the
+        # recovery of only one client.
         self.recovers = not short
 
     def secs_estimated(self, clients):
-        """Returns an upper estimate of the duration of all rounds. Most clients need less time for `times`."""
+        """Returns an estimate of the duration of all rounds in seconds. It is high, because most clients need less time
+        for `times`."""
         times = len(self.values) * len(MODES) * len(self.threads) * 0.1 * (self.repeats + 1)
         loads = len(self.values) * len(self.threads) * self.secs
         each = times + loads + 3 * self.slow_secs + OUTAGE_SECS + 5
@@ -49,13 +50,14 @@ class Runner:
     def __init__(self, server, plan):
         self.server, self.plan, self.commands = server, plan, {}
         self.seed = 0
-        # Results by client and measurement: a list with an entry for each round that has a result.
+        # Results by client and measurement. Each is a list with an entry for each round that has a result.
         self.times = defaultdict(lambda: defaultdict(list))
         self.figures = defaultdict(lambda: defaultdict(list))
         self.failures = defaultdict(list)
 
     def install(self, wanted):
-        """Installs clients. Returns the reasons why some cannot be installed, and the versions of the others."""
+        """Installs clients. Returns the reason for each client that cannot be installed, and the versions of the
+        others."""
         missing, versions = {}, {}
         for client in wanted:
             print(f"== {client.name}: install", flush=True)
@@ -123,7 +125,7 @@ class Runner:
             self.recovery(client)
 
     def recovery(self, client):
-        """Kills and restarts the server. Records the milliseconds from its first reply to the client's first
+        """Kills and restarts the server. Records the milliseconds from the server's first reply to the client's first
         success."""
         with Server(self.server, MEMORY_MB) as server:
             with self.start(client, server.port, "recovery") as driver:
@@ -155,7 +157,7 @@ def far_away(port):
 
 
 def measure(wanted, server, plan):
-    """Measures the clients in rounds, each of which starts with another client. Returns the results for `write`."""
+    """Measures the clients in rounds. Each round starts with another client. Returns the results for `write`."""
     begun = time.monotonic()
     runner = Runner(server, plan)
     missing, versions = runner.install(wanted)

@@ -12,8 +12,8 @@ MODES = {"pool": "a pool of 64", "none": "a connection for each operation", "thr
 # The mode and the value length of each plot.
 PLOTTED = [("pool", 19), ("pool", 4096), ("none", 19), ("thread", 19)]
 JUDGED_THREADS = (63, 64, 128, 256)
-# Targets: a Larder client, the client to compare it with, and the limits of their ratios. These are the maximum for
-# mean and deviation, the minimum for operations/s, and the maximum for CPU time per operation.
+# Targets: a Larder client, the client with which it is compared, and limits of the ratios of their figures. The limits
+# are a maximum for mean and deviation, a minimum for operations/s, and a maximum for CPU time per operation.
 AIMS = [
     ("larder", "gomemcache", (0.8, 1.2, 0.8)),
     ("larder-pool", "gomemcache", (0.8, 1.2, 0.8)),
@@ -32,7 +32,7 @@ MANY_AIMS = [
     ("larder-python", "pymemcache", 0.3),
     ("larder-python", "pylibmc", 0.8),
 ]
-# Larder's clients, and the rivals of each in the comparison with few threads.
+# The rivals of each Larder client in the comparison with few threads.
 RIVALS = {
     "larder": ("memcache-exp", "memcache", "gomemcache", "libmemcached"),
     "larder-tokio": ("async-memcached",),
@@ -42,7 +42,7 @@ RIVALS = {
 
 
 class Found:
-    """Results by client. Each figure is a median over the rounds, except the result of `most`, which is the maximum."""
+    """Results by client. Each method returns a median over the rounds, except `most`, which returns the maximum."""
 
     def __init__(self, found):
         self.found = found
@@ -50,8 +50,8 @@ class Found:
         self.languages = {name: language for name, language, _ in found["clients"]}
 
     def mean(self, client, mode, value, threads):
-        """Returns the mean and standard deviation of the thread times of a round in µs, each as the median over the
-        rounds; None without results."""
+        """Returns the mean and the standard deviation of thread times within a round in µs, each as the median over the
+        rounds. Returns None without results."""
         rounds = self.found["times"].get(client, {}).get(f"times {mode} {value} {threads}")
         return (median(map(fmean, rounds)), median(map(pstdev, rounds))) if rounds else None
 
@@ -116,7 +116,7 @@ def aims(found):
 
 
 def aim_row(found, ours, other, limits, threads):
-    """Returns mean, deviation, operations/s and CPU time in one row."""
+    """Returns a row with the ratios of mean, deviation, operations/s and CPU time."""
     pairs = [found.mean(client, "pool", 19, threads) for client in (ours, other)]
     if not all(pairs):
         return [f"{ours} ÷ {other}, {threads} threads", "", "no result", met(False)]
@@ -129,8 +129,8 @@ def aim_row(found, ours, other, limits, threads):
 
 
 def leads(found):
-    """Compares Larder's clients with their rivals for up to 32 threads. Returns each figure of a client ÷ the best
-    figure of its rivals."""
+    """Returns the comparison of Larder's clients with their rivals for up to 32 threads: each figure of a client ÷ the
+    best figure of its rivals."""
     counts = [count for count in found.found["threads"] if count <= 32]
     rows = []
     for ours, others in RIVALS.items():
@@ -217,7 +217,8 @@ def failures(known):
 
 
 def groups(found):
-    """Returns clients by plot. Interpreted languages have a separate plot, which also shows Larder's client in Rust."""
+    """Returns the clients of each plot. Clients in interpreted languages have a separate plot, which also shows
+    Larder's client in Rust."""
     interpreted = [client for client in found.clients if found.languages[client] in ("Python", "Ruby")]
     compiled = [client for client in found.clients if client not in interpreted]
     ours = [client for client in compiled if client == "larder"]

@@ -159,8 +159,8 @@ def flash_restart_targets(what, trials):
     yield at_most("… wrong values, deleted items that are back, failed trials", 0, [wrong, failed], "")
 
 
-# The targets of gets from flash. `per_second`, `get_p99`, `get_p50` and `cpu_micros` are ratios of Larder to extstore.
-# `device` is the ratio of Larder's rate to that of the bare device.
+# The targets for gets from flash. `per_second`, `get_p99`, `get_p50` and `cpu_micros` are Larder's figures ÷
+# extstore's. `device` is Larder's rate ÷ that of the bare device.
 FLASH_AIMS = {
     ("1024 B", "32 × 1"): {"per_second": 1.9, "device": 0.65, "get_p99": 0.6, "cpu_micros": 0.4},
     ("1024 B", "8 × 16"): {"per_second": 2},
@@ -190,8 +190,8 @@ def flash_reads_targets(found, length, loads):
 
 
 def flash_ratio(loads, load, name):
-    """Returns the ratio of Larder to extstore, with 32 threads if they were measured, or an empty list if no extstore
-    was measured."""
+    """Returns a list with Larder's figure ÷ extstore's. It uses extstore with 32 threads if that was measured. Returns
+    an empty list if no extstore was measured."""
     others = [server for server in ("memcached, 32 threads", "memcached, 1 thread") if server in loads]
     ours = flash_tiers.middle(loads["larder"][load], name)
     return [ours / flash_tiers.middle(loads[other][load], name) for other in others[:1]]

@@ -9,7 +9,8 @@ RESULTS = ROOT / "docs/results"
 
 
 class Cell(NamedTuple):
-    """A cell of a result page: the part that wrote the table, the row's first cell, and the column's heading."""
+    """A cell of a result page, identified by the part that wrote the table, the first cell of the row, and the heading
+    of the column."""
 
     part: str
     row: str
@@ -17,8 +18,8 @@ class Cell(NamedTuple):
 
 
 class Headline(NamedTuple):
-    """A figure of Larder and its counterpart. `unit` is the unit of both figures. If the rounding of the figures would
-    change their ratio, `ratio` is the cell with the exact ratio."""
+    """A figure of Larder and its counterpart. `unit` is the unit of both figures. `ratio` is a cell with the exact
+    ratio, for figures whose rounding would change it."""
 
     what: str
     other: str
@@ -194,8 +195,8 @@ def _number(shown):
 
 
 def _rows(part):
-    """Returns the cells of a part's tables by row and heading. If two tables share a row and a heading, the first table
-    applies."""
+    """Returns the cells of a part's tables, by row and heading. If two tables have the same row and heading, the first
+    table applies."""
     text = (RESULTS / f"{PAGES[part]}.md").read_text()
     block = re.search(rf"<!-- {part} -->(.*)<!-- end of {part} -->", text, re.S)[1]
     rows, head = {}, None

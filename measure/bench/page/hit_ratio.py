@@ -6,7 +6,7 @@ from bench.workloads import BYTES_AIM, WORKLOADS
 
 
 def hitratio(found):
-    """Returns the table of miss ratios. Larder's figures that miss their target are bold."""
+    """Returns the table of miss ratios. Figures of Larder that exceed their target are bold."""
     threads = found["threads"]
     servers = [f"{name}-t{count}" for name in ("memcached", "larder") for count in threads]
     rows = []
@@ -30,7 +30,7 @@ def hitratio(found):
 
 
 def workload_counts(found):
-    """Returns for each workload the counts of the servers and of the simulated LRU, and the memory limit."""
+    """For each workload, returns the counts of the servers and of the simulated LRU, and the memory limit."""
     counts_by_name = {}
     for row in found["rows"]:
         place = counts_by_name.setdefault(row["stream"], {"LRU": row["simulated"]["lru"]})
@@ -40,7 +40,7 @@ def workload_counts(found):
 
 
 def over_memcached(by_server, threads):
-    """Yields Larder's missed bytes ÷ memcached's, for each number of threads; 1 if both miss none."""
+    """Yields Larder's missed bytes ÷ memcached's for each number of threads, or 1 if neither misses any."""
     for count in threads:
         larder, memcached = (by_server[f"{name}-t{count}"]["missed_bytes"] for name in ("larder", "memcached"))
         yield larder / memcached if memcached else 1.0 if not larder else float("inf")
@@ -74,7 +74,7 @@ MISS_COLUMNS = ["memcached", "larder", *SIMULATED]
 
 
 def misses(found, stream):
-    """Returns for each share of the footprint the miss ratios of servers and of simulated caches."""
+    """For each share of the footprint, returns the miss ratios of servers and of simulated caches."""
     figures = {}
     for row in found[stream]["rows"]:
         share = round(row["capacity_bytes"] / row["footprint"]["bytes"], 2)

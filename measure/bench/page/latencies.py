@@ -9,7 +9,7 @@ from bench.servers import EMPTY_LOOP
 
 
 def agreement(found):
-    """Returns the latencies of both tools and their ratios, with all connections of each line and with one."""
+    """Returns the latencies of both tools and their ratios, for all connections of each line and for one connection."""
     text = f"{found['memtier']}; medians of {found['rounds']} runs of each tool.\n"
     for name, what in (("all", "all connections"), ("one", "one connection")):
         text += f"\n{agreement_table(found['lines'], name, what)}"
@@ -37,7 +37,7 @@ def agreement_command(line):
 
 
 def busy(loaded):
-    """Returns the number of cores that both tools keep busy in the closed loop, and their rates."""
+    """Returns a sentence end with the number of cores that both tools keep busy in the closed loop, and their rates."""
     if "closed" not in loaded:
         return "."
     each = (f"{tool} {run['per_second']:,.0f} ({run['busy']:.2f})" for tool, run in loaded["closed"].items())

@@ -18,7 +18,8 @@ def scaling(found):
 
 
 def scaled(rounds):
-    """Returns the ratios of each round: two threads ÷ one, two threads with separate caches ÷ one, 16 threads ÷ two."""
+    """Returns three sequences with a ratio for each round: two threads ÷ one, two threads with separate caches ÷ one,
+    and 16 threads ÷ two."""
     return zip(*((two / one, apart / one, many / two) for one, two, apart, many in rounds))
 
 

@@ -29,7 +29,7 @@ def suite(name, found):
 
 
 def cells(found, workload, phase, metric):
-    """Returns the medians of a metric of servers with one thread in a suite, by pipeline and server."""
+    """Returns the medians of a metric in a suite by pipeline and server, for servers with one thread."""
     figures = {}
     for one in found["summary"]["tables"]:
         place = one["place"]

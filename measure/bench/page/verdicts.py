@@ -1,6 +1,6 @@
 """Builds rows of the table of targets: figure, limit, results, and whether the results are within the limit.
 
-Without results, the row has "not measured" and no verdict."""
+Without results, a row has the text "not measured" and no verdict."""
 
 # Rows for comparison have no target.
 VERDICT = {True: "yes", False: "**no**", None: ""}

@@ -1,4 +1,5 @@
-"""Writes the marked sections of docs/results, docs/performance.md and README.md, and keeps all other text."""
+"""Replaces the marked sections of docs/results, docs/performance.md and README.md, and leaves all other text
+unchanged."""
 
 from functools import partial
 
@@ -57,7 +58,7 @@ SECTIONS |= {part.__name__: part for part in OTHERS}
 
 
 def targets():
-    """Returns the table of the project's targets and the measured figures."""
+    """Returns the table of the project's targets, with the measured figures."""
     rows = []
     for name, rows_of in TARGETS.items():
         known = parts.known(name)

@@ -1,4 +1,4 @@
-//! A client connection to the model, which converts request bytes to reply bytes.
+//! A client connection to the model. It converts request bytes to reply bytes.
 
 use crate::model::{Model, Settings};
 use crate::run::{Received, Target};
@@ -19,14 +19,14 @@ pub struct ModelConnection {
 enum Waiting {
     #[default]
     Nothing,
-    /// The connection skips this number of bytes, and then sends the reply.
+    /// The connection skips this number of bytes and then sends this reply.
     Swallow(usize, Vec<u8>),
     /// The connection skips input up to the end of a line.
     SwallowLine,
 }
 
 impl ModelConnection {
-    /// Processes the input of a client at `now`, in Unix seconds. Returns the replies.
+    /// Processes input of the client at the Unix time `now`, in seconds. Returns the replies.
     pub fn receive(&mut self, model: &mut Model, now: u32, bytes: &[u8]) -> Vec<u8> {
         self.input.extend(bytes);
         let mut out = Vec::new();
@@ -64,7 +64,7 @@ impl ModelConnection {
     fn answer(&mut self, model: &mut Model, now: u32, out: &mut Vec<u8>) -> bool {
         let before = self.parser;
         let Parsed::Request { request, consumed } = self.parser.parse(&self.input) else {
-            // An incomplete request is parsed again from its start when more input has arrived.
+            // When more input has arrived, an incomplete request is parsed again from its start.
             self.parser = before;
             return false;
         };

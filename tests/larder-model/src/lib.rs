@@ -1,4 +1,4 @@
-//! A simple reference implementation of memcached, and the reader of conformance transcripts. Only
+//! A simple reference implementation of memcached, and a reader for conformance transcripts. Only
 //! tests use this crate.
 //!
 //! [`Model`] computes the replies that memcached gives. [`read`] parses a transcript into

@@ -1,12 +1,12 @@
-//! The reply of `mg` to a hit. Processes flags in the order of the request. Each flag takes effect
-//! at its position.
+//! The reply to an `mg` that hits. The flags take effect one after another, in the order of the
+//! request.
 
 use crate::item::{Item, expiry, left};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use larder_protocol::{Exptime, Get, MetaFlags};
 
-/// Writes the reply about `item` and applies the flags to it. `created` says whether this request
+/// Writes the reply about `item` and applies the flags to it. `created` is whether this request
 /// created the item (vivify).
 pub(crate) fn answer(
     get: &Get<'_>,

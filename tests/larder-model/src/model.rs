@@ -31,11 +31,12 @@ pub struct Model {
     cas: u64,
     /// The tags that requests have named so far.
     tags: HashSet<Vec<u8>>,
-    /// Time of a delayed flush, in Unix seconds. The flush removes all items stored before it.
+    /// Time of a delayed flush, in Unix seconds. At this time, the flush removes all items stored
+    /// before.
     flush_at: Option<u32>,
 }
 
-/// Bytes that memcached adds to key, flags and value: header, CAS, terminator and CRLF.
+/// Number of bytes that memcached adds to key, flags and value: header, CAS, terminator and CRLF.
 const OVERHEAD: usize = 59;
 /// Maximum length, in bytes, of a value that `incr` and `decr` parse as a number.
 const NUMBER_LEN_MAX: usize = 512 << 10;
@@ -47,7 +48,8 @@ impl Model {
         Self { settings, items: HashMap::new(), cas: 0, tags: HashSet::new(), flush_at: None }
     }
 
-    /// Executes `request` at `now`, in Unix seconds. Returns the reply; empty if it is suppressed.
+    /// Executes `request` at the Unix time `now`, in seconds. Returns the reply, which is empty if
+    /// it is suppressed.
     pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         self.remove_expired(now);
@@ -67,11 +69,11 @@ impl Model {
             Request::Version(format) => reply::version(format, &self.settings.version, &mut out),
             Request::Verbosity { format, .. } => reply::ok(format, &mut out),
             Request::Stats { topic: b"reset", format } => reply::stats_reset(format, &mut out),
-            // Statistics are outside the model. Comparisons omit them.
+            // The model has no statistics. Comparisons omit them.
             Request::Stats { format, .. } => {
                 reply::stats_refused(format, StatsRefusal::UnknownPage, &mut out);
             }
-            // Administrative commands are also outside the model.
+            // The model also has no administrative commands.
             Request::Admin { format, .. } => {
                 reply::admin_refused(format, &AdminRefusal::Unsupported, &mut out);
             }
@@ -199,8 +201,8 @@ impl Model {
         }
     }
 
-    /// Stores an item with the value and the properties of the request. Only the fields `stale`,
-    /// `won` and `fetched` are from `item`.
+    /// Stores an item with the value and the properties of the request. The fields `stale`, `won`
+    /// and `fetched` are taken from `item`.
     fn put(&mut self, now: u32, store: &Store<'_>, key: Vec<u8>, item: Item) -> StoreReply {
         let cas = store.new_cas.unwrap_or_else(|| self.fresh_cas());
         let item = Item {
@@ -331,7 +333,7 @@ impl Model {
         tags: Vec<Vec<u8>>,
     ) -> ArithmeticReply {
         let Some(vivify) = count.vivify else { return ArithmeticReply::NotFound };
-        // Flags take effect in their order, so the last one of N and T determines the expiry.
+        // Flags take effect in their order. Of N and T, the last one determines the expiry.
         let expires = match (&count.format, count.touch) {
             (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
             _ => vivify,
@@ -381,8 +383,8 @@ impl Model {
     }
 }
 
-/// Returns whether a request with a too large value removes the old item. In memcached, some
-/// commands do this.
+/// Returns whether a store with a too large value removes the old item, as some commands do in
+/// memcached.
 fn drops_old_value(store: &Store<'_>) -> bool {
     match &store.format {
         ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),

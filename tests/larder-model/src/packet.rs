@@ -1,10 +1,10 @@
 //! Binary packets as lines: `set flags=7 exptime=0 key=foo value=bar`.
 //!
 //! A line has the name or number of an opcode, then fields. `flags`, `exptime`, `delta`, `initial`
-//! and `extras=<bytes>` are appended to the extras in the given order. `number` is a value of eight
-//! bytes, `value` is the rest of the line, and `cas` is a number or the name of a CAS. `key`,
-//! `opaque` and `status` set these fields of the packet. `magic`, `keylen`, `extlen` and `bodylen`
-//! replace the correct values in the header, for malformed packets.
+//! and `extras=<bytes>` are appended to the extras in the order of the line. `number` sets a value
+//! of eight bytes, and `value` takes the rest of the line. `cas` is a number or the name of a CAS.
+//! `key`, `opaque` and `status` set these fields of the packet. `magic`, `keylen`, `extlen` and
+//! `bodylen` replace the correct values in the header, to create malformed packets.
 
 use crate::escape::{bytes, cas};
 use crate::piece::{Form, Piece};
@@ -140,7 +140,7 @@ fn opcode(name: &str) -> Result<u8, String> {
     }
 }
 
-/// Parses a decimal number, or a hexadecimal one after `0x`.
+/// Parses a decimal number, or a hexadecimal number with the prefix `0x`.
 fn number<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),

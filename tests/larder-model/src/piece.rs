@@ -9,7 +9,7 @@ pub enum Piece {
     Cas {
         /// The name.
         name: String,
-        /// Number that is added when the CAS is sent.
+        /// Number that is added to the CAS when it is sent.
         offset: i64,
         /// The encoding.
         form: Form,

@@ -13,7 +13,8 @@ pub trait Target {
     /// Appends the bytes that have arrived for a peer to `into`. If the target is a server, waits
     /// for the bytes.
     fn receive(&mut self, peer: usize, into: &mut Vec<u8>) -> Received;
-    /// Ends the input of a peer. The target closes the connection after the last reply.
+    /// Closes the sending direction of a peer. The target must close the connection after the last
+    /// reply.
     fn end_input(&mut self, peer: usize);
     /// Advances the clock.
     fn advance(&mut self, secs: u32);
@@ -24,17 +25,16 @@ pub trait Target {
 pub enum Received {
     /// Bytes were appended.
     Bytes,
-    /// Nothing has arrived, and nothing more is expected.
+    /// Nothing has arrived, and nothing more will.
     Nothing,
     /// The target has closed the connection.
     Closed,
 }
 
-/// Replays `case`. Sends consecutive requests together, without waiting for the replies between
-/// them.
+/// Replays `case`. Sends consecutive requests together.
 ///
 /// # Errors
-/// The first difference: file and line, the expected bytes and the received ones.
+/// The first difference: file and line, and the expected and the received bytes.
 pub fn run(case: &Case, target: &mut impl Target) -> Result<(), String> {
     play(case, target, usize::MAX)
 }
@@ -59,7 +59,7 @@ fn play(case: &Case, target: &mut impl Target, cut: usize) -> Result<(), String>
 
 struct Harness<'t, T> {
     target: &'t mut T,
-    /// Maximum number of bytes that are sent at once.
+    /// Maximum number of bytes per call of [`Target::send`].
     cut: usize,
     peers: BTreeMap<usize, Peer>,
     /// The received CAS values by name.
@@ -68,9 +68,9 @@ struct Harness<'t, T> {
 
 #[derive(Default)]
 struct Peer {
-    /// Bytes to send. Consecutive lines are sent together.
+    /// Bytes of consecutive lines, to send together.
     unsent: Vec<u8>,
-    /// Received bytes that this step has compared.
+    /// Received bytes that the current step has compared.
     read: Vec<u8>,
     /// Received bytes that were not compared yet.
     unread: Vec<u8>,

@@ -14,10 +14,12 @@
 //! ```
 //!
 //! Lines may contain the escape sequences `\x00 \r \n \t \s` (a space) `\\ \{`. `{x*300}` is 300
-//! times x. `{cas:a}` is a CAS that has the same value at each use of its name and differs from all
-//! others; when sent, it may have an offset, as in `{cas:a+1}`. `{number}` is any number.
+//! times x. `{cas:a}` is a CAS: all uses of the same name have the same value, and different names
+//! have different values. When sent, it may have an offset, as in `{cas:a+1}`. `{number}` matches
+//! any number.
 //!
-//! `[unmodelled]` cases need more than the model, and `[server]` cases need a complete server.
+//! `[unmodelled]` cases need features that the model lacks, and `[server]` cases need a complete
+//! server.
 //!
 //! Cases that advance the clock run against targets with an adjustable clock. `[sleep]` cases also
 //! run against servers, in real time.
@@ -38,11 +40,11 @@ pub struct Case {
     pub place: String,
     /// The first version of memcached that gives these replies; `None` if all versions do.
     pub since: Option<Version>,
-    /// The reason why memcached gives other replies; `None` if memcached gives the same replies.
+    /// The reason why memcached's replies differ; `None` if they are the same.
     pub larder: Option<String>,
     /// Whether a case that advances the clock may also run in real time.
     pub sleep: bool,
-    /// Whether the case needs more than the model.
+    /// Whether the case needs features that the model lacks.
     pub unmodelled: bool,
     /// Whether the case needs a complete server.
     pub server: bool,
@@ -79,7 +81,7 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.action, Action::Advance(_)))
     }
 
-    /// Returns the number of bytes that peers send, without CAS values.
+    /// Returns the number of bytes that peers send. CAS values do not count.
     #[must_use]
     pub fn sent_len(&self) -> usize {
         let sent = self.steps.iter().flat_map(|step| match &step.action {

@@ -1,5 +1,5 @@
-//! The transcripts of `tests/conformance/` against the model, without cases tagged `[unmodelled]`
-//! or `[server]`.
+//! Runs the transcripts of `tests/conformance/` against the model, except cases tagged
+//! `[unmodelled]` or `[server]`.
 
 use larder_model::{Case, ModelTarget, Settings, read_folder, run, run_bytewise};
 use std::path::Path;
@@ -24,8 +24,8 @@ fn the_model_conforms() {
     assert!(cases.len() > 300, "only {} cases", cases.len());
 }
 
-/// TCP does not preserve message boundaries, so any split of the input must give the same replies.
-/// Excludes cases with large values, because they take long.
+/// TCP does not preserve message boundaries, so the replies must not depend on how the input is
+/// split. Excludes cases with large values, because they take long.
 #[test]
 fn the_model_conforms_byte_by_byte() {
     let cases = cases();

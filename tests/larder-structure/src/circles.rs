@@ -1,4 +1,4 @@
-//! Checks that neither the files of a crate nor their folders import each other in a circle.
+//! Checks that no crate has an import circle, neither among its files nor among their folders.
 
 use crate::imports::{Imports, circle};
 use crate::source::{crates, folder, rust_files};

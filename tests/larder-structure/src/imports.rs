@@ -1,6 +1,7 @@
-//! The imports among the files of a crate: which file names an item that another file defines.
+//! The imports among the files of a crate: a file imports from another file if it names an item
+//! that the other file defines.
 //!
-//! The search follows a name through re-exports to the file that defines it. It excludes the
+//! The search follows re-exports to the file that defines the item. It ignores imports from the
 //! crate's root, which lists the other files and re-exports their items.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +47,7 @@ impl Imports {
         Self(modules)
     }
 
-    /// Returns for each file the other files from which it imports, without the crate's root.
+    /// Returns the files from which each file imports, except itself and the crate's root.
     pub(crate) fn edges(&self) -> BTreeMap<String, BTreeSet<String>> {
         let name = |module: &Module| module.join("/");
         let mut edges = BTreeMap::new();
@@ -59,8 +60,8 @@ impl Imports {
         edges
     }
 
-    /// Returns the file that defines the item of `path`, as seen from `from`. `None` if the item
-    /// belongs to another crate or was not found.
+    /// Returns the file that defines the item at `path`, resolved relative to `from`. Returns
+    /// `None` if the item belongs to another crate or was not found.
     fn resolve(&self, path: &[String], from: &Module, depth: usize) -> Option<Module> {
         let (mut module, mut rest) = (from.clone(), path);
         match rest.first()?.as_str() {
@@ -84,7 +85,7 @@ impl Imports {
         if file.items.contains(name) {
             return Some(module);
         }
-        // Re-exports can name each other in a circle, so the search stops at this depth.
+        // Re-exports can form a circle, so the search has a maximum depth.
         if depth > 8 {
             return None;
         }
@@ -134,7 +135,8 @@ impl File {
         file
     }
 
-    /// Reads a tree of imports below `prefix`. Returns the index of the token after it.
+    /// Parses a tree of imports below `prefix`. Returns the index of the first token after the
+    /// tree.
     fn parse_use(&mut self, tokens: &[&str], mut at: usize, prefix: &[String]) -> usize {
         let mut path = prefix.to_vec();
         loop {
@@ -164,7 +166,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Returns the text up to the module of its tests, which is at the end.
+/// Returns the text without its test module, which is at the end.
 fn without_tests(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let is_attribute = |line: &&&str| line.starts_with("#[");
@@ -176,7 +178,8 @@ fn without_tests(text: &str) -> String {
     lines[..end.unwrap_or(lines.len())].join("\n")
 }
 
-/// Splits code into names, `::` and the signs `{},;*<`, without comments and literals.
+/// Splits code into names, `::` and the characters `{},;*<`. Drops comments, literals and all other
+/// characters.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -209,7 +212,7 @@ fn is_char_literal(text: &str) -> bool {
     text.starts_with("'\\") || text.chars().nth(2) == Some('\'')
 }
 
-/// Returns the length in bytes of a literal that ends with this quotation mark, including both
+/// Returns the length in bytes of the literal at the start of `text`, including its two quotation
 /// marks.
 fn literal_len(text: &str, mark: char) -> usize {
     let mut escaped = false;
@@ -222,7 +225,8 @@ fn literal_len(text: &str, mark: char) -> usize {
     text.len()
 }
 
-/// Finds a circle among `edges`, from a file back to itself; `None` if there is none.
+/// Returns the files of a circle among `edges`, from a file back to itself, or `None` if there is
+/// no circle.
 pub(crate) fn circle(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     edges.keys().find_map(|start| {
         let mut before: BTreeMap<&String, &String> = BTreeMap::new();

@@ -3,7 +3,7 @@
 use crate::source::crates;
 use std::fs;
 
-/// Each crate, and the crates of this workspace that it may use.
+/// Each crate, with the crates of this workspace on which it may depend.
 const ARROWS: [(&str, &[&str]); 21] = [
     ("larder-protocol", &[]),
     ("larder-device", &[]),
@@ -63,8 +63,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ),
 ];
 
-/// Returns the crates of this workspace among the dependencies of a crate, without dependencies of
-/// its tests.
+/// Returns the crates of this workspace on which a crate depends. Dependencies of its tests do not
+/// count.
 fn dependencies(manifest: &str) -> Vec<String> {
     let sections = manifest.split("\n[").filter(|section| {
         section.starts_with("dependencies]") || section.contains(".dependencies]")

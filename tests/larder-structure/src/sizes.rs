@@ -10,11 +10,11 @@ const FOLDER_FILES_MAX: usize = 15;
 const FILE_LINES_MAX: usize = 500;
 /// The start of a comment that states the reason for a longer file.
 const REASON: &str = "One file, because ";
-/// The start of a generated file, which may have any length.
+/// The first line of a generated file starts with this text. Such a file may have any length.
 const GENERATED: &str = "// This file is @generated";
 
-/// Returns the source files in Rust, Python, Ruby, C and Go: the files of the crates, of other
-/// clients, of scripts and of tests.
+/// Returns the source files in Rust, Python, Ruby, C and Go, from the crates, other clients,
+/// scripts and tests.
 fn source_files() -> Vec<PathBuf> {
     let mut files: Vec<_> = crates().iter().flat_map(|(_, folder)| rust_files(folder)).collect();
     let mut folders: Vec<_> = ["clients", "measure/bench", "scripts", "tests", "fuzz"]
@@ -39,8 +39,8 @@ fn source_files() -> Vec<PathBuf> {
     files
 }
 
-/// Returns the number of lines without blank lines, `//` comments, lines that start with `#`, and
-/// tests.
+/// Returns the number of lines of code. Blank lines, `//` comments, lines that start with `#`, and
+/// tests do not count.
 fn lines_of_code(text: &str) -> usize {
     let is_code = |line: &&str| {
         let line = line.trim_start();

@@ -4,10 +4,12 @@ use crate::source::{crates, root, rust_files};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The forms of `unsafe` in code. In comments and lints, other words follow `unsafe`.
+/// The forms of `unsafe` in code. In comments and names of lints, `unsafe` has a different
+/// continuation.
 const FORMS: [&str; 4] = ["unsafe {", "unsafe fn ", "unsafe impl ", "unsafe extern "];
 
-/// Returns the paths in the list below SECURITY.md's heading "Unsafe code", one in each line.
+/// Returns the paths in the list under the heading "Unsafe code" of SECURITY.md. Each list item has
+/// one path.
 fn listed() -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let (_, section) = text.split_once("## Unsafe code").expect("a section \"Unsafe code\"");
@@ -22,7 +24,7 @@ fn found() -> BTreeSet<String> {
         .extend(["c", "python", "ruby"].map(|name| root().join("clients").join(name).join("src")));
     let files = folders.iter().flat_map(|folder| rust_files(folder));
     let has_unsafe = files.filter(|file| {
-        // Excludes `tests`, because this crate contains the words but no unsafe code.
+        // Excludes `tests`: this crate contains the texts of `FORMS`, but no unsafe code.
         !file.starts_with(root().join("tests"))
             && FORMS.iter().any(|form| fs::read_to_string(file).unwrap().contains(form))
     });

@@ -1,10 +1,10 @@
-//! Checks that the crates of sessions, operations, clusters and the server contain no text of
-//! replies, because larder-protocol contains it.
+//! Checks that the crates for sessions, operations, clusters and the server contain no text of
+//! replies. That text belongs in larder-protocol.
 
 use crate::source::{folder, rust_files, without_tests};
 use std::fs;
 
-/// The starts and ends of literals that only the protocol may contain.
+/// The starts and ends of literals that only larder-protocol may contain.
 const WIRE_WORDS: [&str; 22] = [
     "\"CLIENT_ERROR",
     "\"SERVER_ERROR",

@@ -30,7 +30,7 @@ const (
 
 var many = []int{6, 100}
 
-// A client is a library. make returns an instance for this number of connections, which gomemcache can exceed.
+// A client is a library. make returns an instance with this limit of connections. gomemcache can exceed the limit.
 type client struct {
 	module string
 	make   func(server string, connections int) connections
@@ -47,7 +47,7 @@ var clients = map[string]client{
 	"gomemcache": {"github.com/bradfitz/gomemcache", newGomemcache},
 }
 
-// gomemcache limits the number of idle connections, but not the number of open ones.
+// gomemcache limits the number of idle connections, but not the number of open connections.
 type gomemcache struct{ *memcache.Client }
 
 func newGomemcache(server string, connections int) connections {
@@ -96,7 +96,7 @@ type caller struct {
 	driver *driver
 	client connections // nil if each operation has a connection of its own
 	key    string
-	// Sets alternate between these values, so that a get that returns the previous value is detected.
+	// Sets alternate between these values. If a get returns the previous value, judge detects it.
 	values [2][]byte
 	errors int
 	first  error
@@ -127,14 +127,14 @@ func (c *caller) get(number int) error {
 	return err
 }
 
-// judge exits the process if the value is wrong.
+// judge terminates the process if the value is wrong.
 func (c *caller) judge(number int, found []byte) {
 	if expected := c.values[number%2]; string(found) != string(expected) {
 		fail(fmt.Errorf("the value of %s is %.40q, but %.40q was stored there last", c.key, found, expected))
 	}
 }
 
-// attempt reports whether the operation succeeded, and counts an error otherwise.
+// attempt reports whether the operation succeeded. It counts an error if it did not.
 func (c *caller) attempt(operation func(int) error, number int) bool {
 	err := operation(number)
 	if err != nil {

@@ -17,8 +17,8 @@ POOL = 64
 TIMEOUT_SECS = 1
 MANY = (6, 100)
 RECOVERY_SECS_MAX = 60
-# An operation that takes at least this time counts as part of the outage, because some clients wait for the server
-# instead of failing.
+# An operation that takes at least this many seconds is part of the outage. Some clients wait for the server instead of
+# failing.
 OUTAGE_SECS_MIN = 0.25
 
 
@@ -83,7 +83,7 @@ class Pylibmc:
 
 class Libmc:
     """libmc returns `None` and `False` instead of raising exceptions. Its `Client` works only in the thread that
-    created it. The clients of its pool and `ClientUnsafe` work in any thread."""
+    created it. `ClientUnsafe` and the clients of its pool work in any thread."""
 
     package = "libmc"
 
@@ -158,7 +158,7 @@ class MetaMemcache:
         return {key.key: value for key, value in self.client.multi_get(keys).items()}
 
     def close(self):
-        """Does nothing: the client has no such method, and garbage collection closes its sockets."""
+        """Does nothing. The client has no such method; garbage collection closes its sockets."""
 
 
 CLIENTS = {client.package: client for client in (Larder, Pymemcache, Pylibmc, Libmc, PythonMemcached, MetaMemcache)}
@@ -170,7 +170,7 @@ class Caller:
     def __init__(self, driver, shared, thread):
         self.driver = driver
         self.key = f"bench-{driver.arguments.seed}-{thread}"
-        # Sets alternate between these values, so that a get that returns the previous value is detected.
+        # Sets alternate between these values. If a get returns the previous value, the check detects it.
         self.values = [f"{self.key}-{letter}".encode().ljust(driver.arguments.value_bytes, b".") for letter in "ab"]
         if driver.arguments.mode == "none":
             self.set, self.get = self.set_over_new, self.get_over_new
@@ -205,7 +205,7 @@ class Driver:
         make = CLIENTS[arguments.client]
         self.client = lambda pool: make(host, int(port), pool)
         self.errors = []
-        # The last wrong value that a thread received.
+        # The error for the last wrong value that a thread received.
         self.failure = None
 
     @contextmanager
@@ -224,8 +224,8 @@ class Driver:
         print(f"{self.arguments.client},{self.arguments.mode},{threads},{name},{value:.3f}", flush=True)
 
     def attempt(self, operation, number):
-        """Runs an operation, and returns whether it succeeded. Counts an error of the client. A wrong value ends the
-        run later."""
+        """Runs an operation, and returns whether it succeeded. Counts an error of the client. Records a wrong value,
+        which later ends the run."""
         try:
             operation(number)
             return True
@@ -280,7 +280,7 @@ class Driver:
             mine = []
             operations = (caller.set, caller.get)
             self.attempt(caller.set, 0)
-            # Between the two waits, the main thread reads the CPU time of this process.
+            # Between these two waits, the main thread reads the CPU time of this process.
             barrier.wait()
             barrier.wait()
             before = time.perf_counter_ns()

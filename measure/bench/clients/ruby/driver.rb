@@ -15,7 +15,7 @@ OUTAGE_SECS_MIN = 0.25
 
 class WrongValue < StandardError; end
 
-# In the mode `pool`, threads take a client from a `ConnectionPool`, as in Rails.
+# In the mode `pool`, each operation borrows a client from a `ConnectionPool`, as in Rails.
 class DalliClient
   def self.version = Gem::Specification.find_by_name("dalli").version.to_s
 
@@ -45,7 +45,7 @@ class DalliClient
   def with(&block) = @pool ? @pool.with(&block) : block.call(@one)
 end
 
-# Has dalli's interface and a built-in pool.
+# Larder's client has dalli's interface and a built-in pool.
 class LarderClient
   def self.load
     $LOAD_PATH.unshift("clients/ruby/lib")
@@ -82,7 +82,7 @@ class Caller
   def initialize(driver, shared, thread)
     @driver = driver
     @key = "bench-#{driver.options[:seed]}-#{thread}"
-    # Sets alternate between these values, so that a get that returns the previous value is detected.
+    # Sets alternate between these values. If a get returns the previous value, the check detects it.
     @values = %w[a b].map { |letter| "#{@key}-#{letter}".ljust(driver.options[:"value-bytes"], ".").b }
     @client = shared || driver.client(1) unless driver.options[:mode] == "none"
   end
@@ -148,7 +148,8 @@ class Driver
     puts format("%s,%s,%d,%s,%.3f", options[:client], options[:mode], threads, name, value)
   end
 
-  # Whether the operation succeeded. Counts an error of the client. Raises WrongValue, which ends the run.
+  # Returns whether the operation succeeded, and counts an error of the client. WrongValue is not rescued: it ends the
+  # run.
   def attempt
     yield
     true
@@ -196,7 +197,7 @@ class Driver
       Thread.new do
         latencies = []
         attempt { caller.set(0) }
-        # Between the two waits, the main thread reads the CPU time of this process.
+        # Between these two waits, the main thread reads the CPU time of this process.
         ready.wait
         start.wait
         before = now
@@ -249,7 +250,8 @@ class Driver
     end
   end
 
-  # Runs the load next to a computing thread. `busy_share` is that thread's progress, as a share of its progress alone.
+  # Runs the load next to a computing thread. `busy_share` is that thread's speed as a share of its speed without the
+  # load.
   def busy(threads)
     alone = rate { sleep options[:secs] }
     line(threads, "busy_share", rate { load(threads, "busy_") } / alone)

@@ -8,8 +8,8 @@ use larder_bench::clients;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Timeout of waiting for a connection of the pool, of opening one, and of each operation, because
-/// async-memcached has no timeouts.
+/// Timeout for waiting for a connection of the pool, for opening a connection, and for each
+/// operation. async-memcached itself has no timeouts.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(crate) struct AsyncMemcached;
@@ -73,8 +73,8 @@ async fn take(pool: &Pool<Connections>) -> Result<Object<Connections>, String> {
     pool.get().await.map_err(|error| error.to_string())
 }
 
-/// Removes a connection with an error from the pool, because async-memcached does not detect that
-/// the server closed it.
+/// Removes a connection from the pool after an error, because async-memcached does not detect that
+/// the server has closed it.
 fn settled<T>(
     client: Object<Connections>,
     outcome: Result<Result<T, Error>, String>,

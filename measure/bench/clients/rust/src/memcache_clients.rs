@@ -4,7 +4,7 @@ use larder_bench::clients::{Connections, Library};
 use memcache::exp::{self, Memcache, Ttl};
 use memcache::{Client, MemcacheError};
 
-/// The classic client, over its default, the binary protocol. r2d2 keeps all connections of the
+/// The classic client, over the binary protocol, its default. r2d2 keeps all connections of the
 /// pool open.
 pub(crate) struct Classic;
 

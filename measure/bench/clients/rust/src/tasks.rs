@@ -22,8 +22,7 @@ pub(crate) trait AsyncLibrary: Send + Sync + 'static {
     /// A client with its connections. Clones share the connections.
     type Client: Clone + Send + Sync + 'static;
 
-    /// Creates a client of the server at `HOST:PORT`. Each step of its calls times out after a
-    /// second.
+    /// Creates a client of the server at `HOST:PORT`. Each step of a call times out after a second.
     fn connect(server: &str, connections: Connections) -> Result<Self::Client, String>;
 
     /// Stores a value that does not expire.
@@ -33,7 +32,7 @@ pub(crate) trait AsyncLibrary: Send + Sync + 'static {
         value: &[u8],
     ) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Returns the value of a key; `None` if the server does not have the key.
+    /// Returns the value of a key, or `None` if the server does not have the key.
     fn get(
         client: &Self::Client,
         key: &str,
@@ -165,7 +164,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
                 })
             };
             let tasks = callers.iter().map(spawn).collect();
-            // The first wait returns when all tasks are ready. The second one starts them.
+            // The first wait returns when all tasks are ready. The second wait starts them.
             barrier.wait().await;
             let (begun, cpu_before) = (Instant::now(), own_cpu_secs());
             barrier.wait().await;
