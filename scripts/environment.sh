@@ -5,12 +5,12 @@ unset CARGO_TARGET_DIR RUSTFLAGS
 export GOCACHE="$PWD/target/go/build" GOMODCACHE="$PWD/target/go/modules" GOFLAGS=-modcacherw
 export GOTOOLCHAIN=local
 
-# All test builds have the same packages and features, so that nothing is compiled twice.
+# All test builds use the same packages and features, so that no crate is compiled twice.
 features=(--workspace --locked --features larder-server/delayed)
 pytest_processes=${PYTEST_PROCESSES:-6}
 
-# Runs cargo test with the duration of each test. The flag for durations is unstable, so a stable toolchain accepts it
-# only with RUSTC_BOOTSTRAP. This variable is set for the test programs, but not for the compiler.
+# Runs cargo test with the duration of each test. The flag for durations is unstable, and a stable toolchain accepts it
+# only with RUSTC_BOOTSTRAP. This function sets that variable for the test programs, but not for the compiler.
 cargo_test() {
   local host
   host=$(rustc -vV | sed -n 's/^host: //p')

@@ -4,7 +4,7 @@ as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Installs the missing ones of these packages.
+# Installs those of the given packages that are missing.
 install_packages() {
   local missing=()
   for package in "$@"; do

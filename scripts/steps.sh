@@ -37,7 +37,7 @@ slowest_tests() {
   local logs=(target/test-output/*.log)
   [ -e "${logs[0]}" ] || logs=(/dev/null)
   printf '\nSlowest tests:\n'
-  # A duration is in a line such as "test NAME ... ok <1.234s>" of Rust's tests, or "1.23s call NAME" of pytest.
+  # Durations are in lines such as "test NAME ... ok <1.234s>" (Rust's tests) and "1.23s call NAME" (pytest).
   sed -nE \
     -e 's/^test (.*) \.\.\. ok <([0-9.]+)s>$/\2 \1/p' \
     -e 's/^([0-9.]+)s (call|setup|teardown) +(.*)$/\1 \3 (\2)/p' \

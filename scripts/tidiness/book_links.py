@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A preprocessor of mdBook: links that leave docs/ lead to the repository on the web. docs/book.toml runs it."""
+"""A preprocessor for mdBook: makes links that leave docs/ lead to the repository on the web. docs/book.toml runs it."""
 
 import json
 import posixpath

@@ -6,7 +6,7 @@ import sys
 
 from texts import ROOT
 
-# The last commit without this check. The check starts after it until there is a release.
+# The last commit without this check. Until there is a release, the check covers the commits after it.
 START = "77653c0f26f64327ae7b7c727d426c8ead4c08ee"
 SUBJECT_LEN_MAX = 72
 AREAS = {

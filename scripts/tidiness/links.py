@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Checks the links of all Markdown pages of the repository: scripts/tidiness/links.py [--self-test]
 
-A relative link must lead to a file or folder, and its anchor to a heading of that page. `docs/PAGE.md` in any other
-file must exist, too. Each page of docs/ must be in docs/SUMMARY.md, except the pages of the folders in NOT_IN_BOOK.
-Pages on the web are not requested. Exits with status 1 and a line for each fault.
-"""
+A relative link must lead to a file or folder, and its anchor to a heading of that page. If any other file mentions
+`docs/PAGE.md`, that page must exist. Each page of docs/ must be in docs/SUMMARY.md, except the pages of the folders in
+NOT_IN_BOOK. Links to the web are not checked. Prints a line for each fault, and then exits with status 1. """
 
 import re
 import subprocess
@@ -35,7 +34,7 @@ def main():
 
 
 def tracked(root):
-    """Returns all files of the repository that are not ignored, including new files."""
+    """Returns all files of the repository that Git does not ignore, including new files."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, check=True)
     paths = (root / name for name in listed.stdout.decode().split("\0") if name)
@@ -105,14 +104,14 @@ def summary_faults(root, files):
 
 
 def without_code(text):
-    """Returns the text with code and comments blanked, so that lines keep their numbers."""
+    """Returns the text with code and comments replaced by spaces, which keeps line numbers."""
     for pattern in (COMMENT, FENCE, CODE):
         text = pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     return text
 
 
 def anchors_of(page, known):
-    """Returns the anchors of a page's headings, as GitHub and mdBook make them."""
+    """Returns the anchors of a page's headings, as GitHub and mdBook derive them."""
     if page not in known:
         text = FENCE.sub("", COMMENT.sub("", page.read_text()))
         found, counts = set(NAMED.findall(text)), {}
@@ -131,7 +130,7 @@ def slug_of(heading):
 
 
 def self_test():
-    """Checks that the checks find a fault of each kind, and nothing else."""
+    """Checks that the check reports a fault of each kind, and nothing else."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve() / "root"
         (root / "docs").mkdir(parents=True)

@@ -2,12 +2,11 @@
 """Checks the paths in ARCHITECTURE.md, docs/internals and docs/decisions, and the lengths of these pages:
 scripts/tidiness/paths.py
 
-Fails if ARCHITECTURE.md, docs/internals or docs/decisions name a file or folder that does not exist, in backticks or in
-a link, or if a page is too long: 12,288 bytes for ARCHITECTURE.md, 10,240 for a page of docs/internals.
+Fails if one of these pages names a file or folder that does not exist, in backticks or in a link, or if a page is too
+long: 12,288 bytes for ARCHITECTURE.md, 10,240 for a page of docs/internals.
 
 A path in backticks starts at the root of the repository (`crates/larder-store/src/lib.rs`, `tests/cluster/`). A shorter
-name, such as `table.rs` or `stats/row.rs`, must be the end of some file's path.
-"""
+name, such as `table.rs` or `stats/row.rs`, must be the end of at least one file's path. """
 
 import re
 import subprocess
@@ -43,7 +42,7 @@ def len_max(page):
 
 
 def missing_path(word, files, tops):
-    """Whether a word in backticks names a path that does not exist."""
+    """Returns whether a word in backticks names a path that does not exist."""
     path = word.rstrip("/")
     if any(character in word for character in " *{}<>$…=:"):
         return False
@@ -55,7 +54,7 @@ def missing_path(word, files, tops):
 
 
 def missing_link(target, page):
-    """Whether a link leads to a file that does not exist."""
+    """Returns whether a link leads to a file that does not exist."""
     if "://" in target or target.startswith("#"):
         return False
     return not (ROOT / page).parent.joinpath(target.split("#")[0]).exists()

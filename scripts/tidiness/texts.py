@@ -10,22 +10,22 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Occurrences that an area may have beyond the limits.
+# File with the numbers of occurrences that areas may have beyond the limits.
 BUDGETS = Path(__file__).parent / "budgets.toml"
-# Files that are generated, written by others, or contain a list of words to avoid.
+# Files that are generated or written by others, or that list words to avoid.
 EXCLUDED = re.compile(r"^(docs/results/|docs/plots/|docs/internals/style\.md$|LICENSE|.*\.lock$|clients/c/larder\.h$)")
 RUST_COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 # String literals with at least three words: messages, help, errors.
 RUST_MESSAGE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 FENCE = re.compile(r"^\s*(```|~~~)")
 CODE_SPAN = re.compile(r"`[^`]*`")
-# This number of characters of a page counts as one line, because the lines of pages are long.
+# A page counts as one line per this number of characters, because its actual lines are long.
 PAGE_LINE_LEN = 100
 
 
 @dataclass
 class Text:
-    """A piece of prose, with the lines that it counts for."""
+    """A piece of prose, with the number of lines as which it counts."""
 
     path: str
     number: int
@@ -40,7 +40,7 @@ def files():
 
 
 def area(path):
-    """Returns the crate, page or folder whose budget a file belongs to."""
+    """Returns the area of a file: the crate, page or folder whose budget covers it."""
     parts = path.split("/")
     if path.endswith(".md"):
         return path

@@ -1,8 +1,7 @@
-"""Provides a server for each module, engine and transport, and flushes the server before every test.
+"""Provides a server for each combination of module, engine and transport, and flushes it before every test.
 
-The default tier uses every transport with the first engine. The long tier adds the other engines, but only with TCP,
-because transports do not depend on the engine.
-"""
+The default tier uses every transport with the first engine. The long tier adds the other engines only over TCP, because
+transports do not depend on the engine. """
 
 import socket
 

@@ -1,13 +1,12 @@
-"""Reads the statistics that the Prometheus `memcached_exporter` reads, by its rules.
+"""Reads the statistics that the Prometheus `memcached_exporter` reads, and applies its rules.
 
 The exporter requests `stats`, `stats slabs`, `stats items` and `stats settings`. It reports the server as down
 (`memcached_up 0`) if a value is not the expected number, word or time, and omits metrics whose statistics are missing.
-So the tests check that every value is readable, and that the exporter gets every metric that it gets from Debian's
+So the tests check that the exporter can parse every value, and that it gets every metric that it gets from Debian's
 memcached.
 
-The exporter itself does not run here. The names are from its source. `go/exporter_test.go` tests the exporter's client
-library.
-"""
+The tests do not run the exporter itself. The names are from its source. `go/exporter_test.go` tests the exporter's
+client library. """
 
 from server import wait_until
 
@@ -53,8 +52,8 @@ def boolean(text):
 
 
 def classes(page, prefix=""):
-    """Returns the statistics of a page by slab class, such as {"1": {"number": "7"}}. Statistics without a class are
-    under ""."""
+    """Returns the statistics of a page by slab class, such as {"1": {"number": "7"}}. Statistics without a class have
+    the key ""."""
     found = {"": {}}
     for name, value in page.items():
         number, _, rest = name.removeprefix(prefix).partition(":")
@@ -105,7 +104,7 @@ def test_the_exporter_gets_all_metrics_of_memcached(start, engine, memcached):
         ours = scrape(server)
     use(memcached)
     theirs = scrape(memcached)
-    # The test is meaningful only with two classes and most of the statistics.
+    # The comparison is meaningful only with two classes and most of the statistics.
     assert len(theirs) > 100
     assert set(theirs) - set(ours) == set()
 
@@ -125,7 +124,7 @@ def test_metrics_count_the_requests(start, engine):
 
 
 def test_a_number_that_is_counted_up_is_seldom_a_new_item(start, engine):
-    """`total_items` grows only if a number gets longer, as in memcached."""
+    """`total_items` grows only if a number becomes longer, as in memcached."""
     with start(engine=engine) as server, server.connect() as sock, sock.makefile("rb") as replies:
         sock.sendall(b"set n 0 0 1\r\n1\r\n" + 100 * b"incr n 1\r\n")
         assert [replies.readline() for _ in range(101)][-1] == b"101\r\n"

@@ -63,7 +63,7 @@ def tool(server, name, password, *options):
 
 @pytest.mark.larder
 def test_libmemcached_logs_in(sasl, tmp_path):
-    """This client uses the Cyrus SASL library, as memcached does on the server side."""
+    """This client uses the Cyrus SASL library. memcached's server side uses the same library."""
     file = tmp_path / "key"
     file.write_text("value")
     assert tool(sasl, "memccp", "first", str(file)).returncode == 0

@@ -81,7 +81,7 @@ def test_parts_of_values(client):
     assert client.renamenx("cost", "copy") is False and client.renamenx("cost", "price") is True
     assert client.msetnx({"a": 1, "b": 2}) and not client.msetnx({"b": 3, "c": 4})
     assert client.mget("a", "b", "c") == [b"1", b"2", None]
-    # A value that the server stores in pieces.
+    # The value is so large that the server stores it in pieces.
     large = bytes(range(256)) * 3000
     client.set("large", large)
     assert client.bitcount("large") == 1024 * 3000 and client.getbit("large", 8 * 255 + 7) == 1
@@ -159,7 +159,7 @@ def test_milliseconds(client):
         client.set("key", 2, px=sent)
         left = client.pttl("key")
         gone_by = before + sent / 1000
-        # Allows 2 ms, because the server's clock has a resolution of a millisecond.
+        # Allows a difference of 2 ms, because the server's clock has a resolution of a millisecond.
         passed = (time.monotonic() - before) * 1000 + 2
         assert sent - passed <= left <= sent or left == -2 and passed >= sent
         if sent > 2000:
@@ -346,7 +346,8 @@ def test_redis_cli(client, resp):
 
 
 def test_redis_benchmark(resp):
-    """The tests of commands on strings. redis-benchmark ends with an error message if the server refuses one."""
+    """Runs redis-benchmark's tests of string commands. It exits with an error message if the server refuses a
+    command."""
     tests = "ping_inline,ping_mbulk,set,get,incr,mset"
     words = ["redis-benchmark", "-p", str(resp), "-n", "2000", "-c", "20", "-r", "1000", "-P", "4", "--csv", "-t", tests]
     done = subprocess.run(words, capture_output=True, text=True, timeout=100)

@@ -1,4 +1,4 @@
-"""`CLIENT TRACKING`: RESP clients that keep copies of items receive messages about changed items."""
+"""`CLIENT TRACKING`: RESP clients that cache items receive messages about changed items."""
 
 import contextlib
 import random
@@ -104,7 +104,7 @@ def of_redirected_messages(reader, writer, other):
 
 
 def of_messages_to_resp3(reader, writer, other):
-    """Yields replies and messages with `REDIRECT` to a connection in RESP3, which need not subscribe."""
+    """Yields replies and messages with `REDIRECT` to a connection in RESP3. Such a connection need not subscribe."""
     other.ask("HELLO 3", "CLIENT ID")
     yield reader.ask(f"CLIENT TRACKING ON REDIRECT {other.number}", "GET a"), writer.ask("SET a 1"), reader.ask(), other.ask()
     yield reader.ask("GET a"), other.ask("CLIENT TRACKING ON", "CLIENT TRACKING OFF"), writer.ask("SET a 1"), other.ask()
@@ -157,7 +157,7 @@ def test_idle_connections_get_messages(server):
     target.send("SUBSCRIBE __redis__:invalidate")
     target.read_until(b"invalidate\r\n:1\r\n")
     reader.ask(f"CLIENT TRACKING ON BCAST REDIRECT {target.number}")
-    # These keys cause more messages than the server writes at a time.
+    # These keys cause more messages than the server writes at once.
     keys = [f"{number:04}" + "x" * 40 for number in range(2000)]
     reader.ask("MSET " + " ".join(f"{key} 1" for key in keys))
     named = b""
@@ -307,8 +307,8 @@ def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
     reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
     reader.ask("CLIENT TRACKING ON BCAST")
     before = server.rss()
-    # The client does not read, so the messages fill the socket's buffers, then the server's output buffer, and then the
-    # inbox of the connection.
+    # The client does not read. So the messages first fill the socket's buffers, then the server's output buffer, and
+    # then the inbox of the connection.
     value = "x" * 200
     for part in range(60):
         writer.ask(*(f"SET {value}{part}-{number} 1" for number in range(1000)))
@@ -321,7 +321,7 @@ def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
 
 
 def test_the_table_of_keys_is_bounded(start):
-    """A client that has read too many keys gets messages about the keys that the table drops."""
+    """If a client has read too many keys, it receives messages about the keys that the table drops."""
     with start("-m", "64", resp=True) as server:
         reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
         reader.ask("CLIENT TRACKING ON")
@@ -399,7 +399,7 @@ class NearCache(threading.Thread):
 
 @pytest.mark.parametrize("options", ["", "NOLOOP", "BCAST"])
 def test_copies_equal_the_items_in_the_end(server, options):
-    """Eight clients change a few keys while eight others keep copies of them. No stale copy remains."""
+    """Eight clients change a few keys while eight other clients cache them. In the end, no cached copy is stale."""
     keys = [f"shared{number}" for number in range(12)]
     near = [NearCache(server.resp_port, keys, seed, options) for seed in range(8)]
     pace = random.Random(99)
@@ -427,15 +427,15 @@ def test_copies_equal_the_items_in_the_end(server, options):
         reply = reader.ask(f"GET {key}").split(b"\r\n")
         items[key] = reply[1] if reply[0] != b"$-1" else None
     for client in near:
-        # The value `1` may have expired while a client keeps its copy. This is correct, because the client can read the
-        # expiry of an item.
+        # A client may still have a copy of the value `1` after its expiry. This is correct, because clients can read
+        # the expiry of an item.
         stale = {key: copy for key, copy in client.copies.items() if copy not in (items[key], b"1")}
         assert not stale, f"{stale}, but {items}"
     assert sum(client.reads for client in near) > 500
 
 
 def test_subscribers_are_not_idle(start):
-    """The server closes other connections that send nothing."""
+    """The server closes idle connections, except those of subscribers."""
     with start("-o", "idle_timeout=1", resp=True) as server:
         subscriber, silent = Peer(server.resp_port), Peer(server.resp_port, resp3=True)
         subscriber.ask("SUBSCRIBE __redis__:invalidate")

@@ -1,4 +1,4 @@
-"""Tags over each interface, and between them."""
+"""Tags over each interface, and tags that one interface sets and another drops."""
 
 import re
 import threading
@@ -22,7 +22,7 @@ def server(request, start):
 
 
 def talk(server, *requests):
-    """Sends requests, and then `mn`. Returns the replies before the reply to `mn`."""
+    """Sends requests followed by `mn`. Returns the replies that precede the reply to `mn`."""
     with server.connect() as sock, sock.makefile("rb") as answers:
         sock.sendall(b"".join(requests) + b"mn\r\n")
         lines = iter(answers.readline, b"MN\r\n")
@@ -128,7 +128,7 @@ def test_a_drop_reaches_the_items_of_every_interface(server):
 def test_a_value_that_arrives_after_a_drop_of_its_tag_is_invalid(server, length):
     with server.connect() as sock:
         sock.sendall(f"ms slow {length} Gslow\r\n".encode() + b"x" * (length // 2))
-        # `stats conns` lists the upload when it has started.
+        # `stats conns` lists the upload once it has started.
         done = threading.Event()
         while not done.wait(0.02):
             if re.search(rb"conn_nread|conn_swallow", talk(server, b"stats conns\r\n")):

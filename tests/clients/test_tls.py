@@ -38,7 +38,7 @@ def issue(folder, name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Creates a CA, and the certificates of a server and a client, which the CA signs."""
+    """Creates a CA, and certificates of a server and a client that the CA signs."""
     folder = tmp_path_factory.mktemp("tls")
     openssl(
         folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -157,7 +157,7 @@ def test_grpc(web, folder):
 
 @pytest.mark.larder
 def test_prefixes_of_addresses(start, folder, context):
-    """HTTP requires client certificates, and gRPC runs without TLS."""
+    """With these prefixes, HTTP requires client certificates, and gRPC runs without TLS."""
     files = f"ssl_chain_cert={folder}/server.pem,ssl_key={folder}/server.key,ssl_ca_cert={folder}/ca.pem"
     listen = ["--http-listen", "mtls:127.0.0.1:0", "--grpc-listen", "notls:127.0.0.1:0"]
     with start("-t", "1", "-Z", "-o", files, *listen) as server:
@@ -174,7 +174,7 @@ def test_prefixes_of_addresses(start, folder, context):
 
 @pytest.mark.larder
 def test_many_connections_without_a_handshake(web, context):
-    """The server serves other clients while many connections send nothing, or no TLS."""
+    """The server serves other clients while many connections send nothing, or send bytes that are not TLS."""
     host, port = web.http_address.split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(300)]
     for sock in silent[::2]:

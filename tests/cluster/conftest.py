@@ -1,4 +1,4 @@
-"""Provides an etcd, which the tests of a process share. Each test uses its own cluster name."""
+"""Provides an etcd that all tests of a process share. Each test uses its own cluster name."""
 
 import pytest
 

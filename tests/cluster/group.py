@@ -19,11 +19,12 @@ from replicas import ask, keys
 from server import LARDERD, TIMEOUT_SECS, Server, free_ports, wait_until
 
 
-# etcd syncs each change to disk. Other tests may delay the sync for longer than nodes wait, so etcd is on tmpfs.
+# etcd syncs each change to disk. Other tests can delay this sync for longer than nodes wait, so etcd's data is on
+# tmpfs.
 TMPFS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-# A range of etcd's gateway.
+# The key range of all keys, for etcd's gateway.
 ALL_KEYS = {"key": "AA==", "range_end": "AA=="}
 
 
@@ -57,7 +58,7 @@ class Etcd:
         return self.start()
 
     def start(self):
-        """Starts etcd, with its data if it ran before. Returns False if it exits, which it does if its ports are in
+        """Starts etcd, with its data if it ran before. Returns False if it exits, for example because its ports are in
         use."""
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -83,7 +84,7 @@ class Etcd:
         self.call("/v3/kv/put", {"key": encode("/larder/1/" + key), "value": encode(value)})
 
     def value(self, key):
-        """Returns the value of a key below `/larder/1/`; None if it is absent or not JSON."""
+        """Returns the value of a key below `/larder/1/`, or None if it is absent or not JSON."""
         found = self.call("/v3/kv/range", {"key": encode("/larder/1/" + key)}).get("kvs")
         try:
             return json.loads(decode(found[0]["value"])) if found else None
@@ -128,13 +129,13 @@ class Node(Server):
         return self.stats("cluster")
 
     def metrics(self):
-        """Returns the samples of a scrape, by name and labels (with `--metrics-listen`)."""
+        """Returns the samples of a scrape, by name and labels. Requires `--metrics-listen`."""
         text = httpx.get(f"http://{self._gateway_address('METRICS')}/metrics").text
         samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
 
     def leads(self):
-        """Whether the node leads and answers. A paused node does not answer."""
+        """Returns whether the node leads and answers. A paused node does not answer."""
         if self.is_paused:
             return False
         seen = self.seen()
@@ -144,7 +145,7 @@ class Node(Server):
         os.kill(self.pid, number)
         self.is_paused = number == signal.SIGSTOP or self.is_paused and number != signal.SIGCONT
         if number == signal.SIGSTOP:
-            # SIGSTOP reaches each thread separately, so some threads may still run for a moment.
+            # SIGSTOP reaches each thread separately, so some threads may run for another moment.
             wait_until(self._has_paused, "the stop of all threads")
 
     def _has_paused(self):
@@ -217,10 +218,10 @@ class Group:
         self.stop()
 
 
-# A node without a leader waits up to a second before it rejects a request. If a rejection takes less than this time,
-# the node has not waited.
+# A node without a leader waits up to a second before it rejects a request. If it rejects one in less than this time, it
+# has not waited.
 PATIENCE_SECS = 0.9
-# Clients in a loop pause for this time between requests, because many tests run at the same time.
+# Pause of clients between requests, because many tests run at the same time.
 PAUSE_SECS = 0.004
 
 
@@ -232,7 +233,7 @@ class Client:
         self.end = threading.Event()
         self.answers = []
         self.faults = []
-        # Errors that the node returned before it had waited for a leader, and lost connections.
+        # Errors that the node returned without waiting for a leader, and lost connections.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
@@ -271,7 +272,8 @@ class Client:
                 time.sleep(0.005)
 
     def longest_gap(self):
-        """Returns the longest time without a reply in seconds, minus the delays by other load on the machine."""
+        """Returns the longest time without a reply in seconds, minus the delay that other load on the machine may have
+        caused."""
         return self.pace.without_delay(max(after - before for before, after in zip(self.answers, self.answers[1:])))
 
     def __enter__(self):

@@ -1,4 +1,4 @@
-"""HTTP, with clients of both versions, the commands of docs/http.md, and requests generated from the API's own
+"""HTTP with clients of both versions, with the commands of docs/http.md, and with requests generated from the API's
 description."""
 
 import concurrent.futures
@@ -61,7 +61,7 @@ def http(request, server):
 
 
 def problem(response, status):
-    """Checks that a response is a problem with this status, and returns its detail."""
+    """Checks that a response has this status and a problem document, and returns the document's detail."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body = response.json()
@@ -124,7 +124,7 @@ def test_requests_are_watched_and_timed(http, server):
 
 
 def test_unknown_fields_of_queries_are_refused(http):
-    """The server must not ignore a misspelled field, or a field without a meaning for the request."""
+    """The server must not ignore a misspelled field, or a field that has no meaning for the request."""
     assert http.put("/v1/keys/q", content=b"1").status_code == 201
     for method, path in [
         ("GET", "keys/q"), ("HEAD", "keys/q"), ("DELETE", "keys/q"), ("PUT", "keys/q"), ("POST", "keys/q/append"),
@@ -291,7 +291,7 @@ def test_statistics_and_health(http):
 
 
 def test_a_request_without_host(server):
-    """HTTP/1.1 requires the header, HTTP/1.0 does not."""
+    """HTTP/1.1 requires the header `Host`, HTTP/1.0 does not."""
     host, port = server.http_address.split(":")
     for version, status in (("1.1", b"400"), ("1.0", b"200")):
         with socket.create_connection((host, int(port)), timeout=60) as sock:
@@ -420,7 +420,7 @@ def test_the_commands_of_the_page_on_metrics(start):
 
 @pytest.mark.timeout(600)
 def test_requests_made_from_the_description(request, server):
-    """Random requests get only documented replies."""
+    """Random requests that the description permits get only documented replies."""
     done = subprocess.run(
         [
             SCHEMATHESIS,

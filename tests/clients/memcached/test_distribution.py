@@ -1,5 +1,5 @@
-"""`larder bench` finds the keys that libmemcached distributed over several servers, and libmemcached finds the keys of
-`larder bench`."""
+"""`larder bench` finds the keys that libmemcached has distributed over several servers, and libmemcached finds the keys
+of `larder bench`."""
 
 import json
 import subprocess

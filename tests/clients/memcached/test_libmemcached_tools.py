@@ -1,5 +1,5 @@
-"""libmemcached's command-line tools and memcached-tool: their output for larderd is correct. Their output and exit
-status equal those for Debian's memcached."""
+"""libmemcached's command-line tools and memcached-tool: with larderd, their output is correct, and their output and
+exit status are the same as with Debian's memcached."""
 
 import re
 import shutil
@@ -37,7 +37,7 @@ def filled(start, engine):
         yield server
 
 
-# Not with memcached, which lists only the items of its cold LRU list. That list may still be empty.
+# Not run with memcached: it lists only the items of its cold LRU list, which may still be empty.
 @pytest.mark.larder
 def test_memcdump_lists_every_key(filled):
     done = tool(filled, "memcdump")
@@ -57,7 +57,7 @@ def test_memcping_finds_it(filled):
     assert tool(filled, "memcping").returncode == 0
 
 
-# Commands on two keys, as in a script. The test compares the output and exit status of each step.
+# Commands on two keys, as in a shell script. The test compares the output and exit status of each step.
 STEPS = """
     memcping
     memccp first second
@@ -121,7 +121,7 @@ def test_memcstat_shows_the_version_and_an_analysis(start, engine, memcached):
     def shown(server, option):
         done = tool(server, "memcstat", option)
         assert done.returncode == 0, done.stderr
-        # Numbers may differ, but the lines are the same.
+        # Numbers may differ between the servers, but the lines must be the same.
         return [re.sub(r"[0-9.]+", "0", line) for line in done.stdout.splitlines()]
 
     with start(engine=engine) as server:

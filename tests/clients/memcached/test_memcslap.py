@@ -1,4 +1,4 @@
-"""A short run of libmemcached's load generator, with several threads of its C client."""
+"""A short run of libmemcached's load generator, which uses the C client in several threads."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""pylibmc, a client on libmemcached, in the text and binary protocols."""
+"""pylibmc, a client based on libmemcached, in the text and binary protocols."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -91,7 +91,7 @@ def test_expiry(client):
 
 
 def test_touch(server):
-    """Only in text: libmemcached's binary touch times out, also with memcached."""
+    """Uses only the text protocol, because libmemcached's binary touch times out, also with memcached."""
     client = pylibmc.Client([server.address])
     client.set("touched", "1", time=3)
     client.set("untouched", "1", time=3)

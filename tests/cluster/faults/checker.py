@@ -24,14 +24,14 @@ from recorder import Journal, Recorder  # noqa: E402
 from rules import Conditions, Violation, check  # noqa: E402
 from testbed import PORTS, Testbed  # noqa: E402
 
-# A namespace of process identifiers ends all processes with the checker.
+# With a namespace for process identifiers, all processes are killed when the checker exits.
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 CLIENTS_PER_PROTOCOL, KEYS_PER_CLIENT = 3, 3
-# Time after the end of all faults in which no change may take effect.
+# How long clients continue after the end of all faults, in seconds.
 QUIET_SECS = 3
-# Violations of a kind that are shown in full.
+# Number of violations of each kind that are shown in full.
 REPORT_MAX = 2
-# Faults and changes of leaders in this time around a violation are shown.
+# Faults and leader changes within this time before or after a violation are shown with it.
 NEAR_SECS = 10
 
 
@@ -55,7 +55,8 @@ class Run:
 
     def execute(self):
         options = self.options
-        # The first connection over gRPC reads the description of the service. That would delay all clients.
+        # Opens the first connection over gRPC before the clients start: it reads the description of the service, which
+        # would delay all of them.
         Grpc(self.bed.nodes[0].host, PORTS["grpc"]).close()
         names = [f"{protocol}{number}" for protocol in PROTOCOLS for number in range(CLIENTS_PER_PROTOCOL)]
         own = {name: [KeyHistory(f"{name}-{key}") for key in range(KEYS_PER_CLIENT)] for name in names}
@@ -87,7 +88,7 @@ class Run:
         self.check()
 
     def watch(self, injector, end):
-        """Waits for the end of the run, or of a node's process."""
+        """Waits until the run ends or a node's process exits unexpectedly."""
         while time.monotonic() < end and not injector.errors:
             time.sleep(0.1)
             for node in self.bed.nodes:
@@ -97,7 +98,7 @@ class Run:
                     return
 
     def read_at_the_end(self, recorders):
-        """Reads all keys through each node over each protocol."""
+        """Reads all keys through each node, over each protocol."""
         for recorder in recorders[::CLIENTS_PER_PROTOCOL]:
             for node in self.bed.nodes:
                 if node.is_up and recorder.connect(node):

@@ -1,4 +1,4 @@
-"""Groups on partitioned networks. Each node and etcd has a network namespace, and the scenarios cut links in one or
+"""Groups on partitioned networks. Each node, and etcd, has its own network namespace. The scenarios cut links in one or
 both directions. `python cuts.py SCENARIO` must run in a separate network namespace (`unshare --net`).
 
 `test_cuts.py` runs each scenario.
@@ -27,12 +27,12 @@ NET = "10.77.0."
 HUB, ETCD = 254, 10
 PORT, MEMBERS, ETCD_PORT = 11211, 11311, 2379
 SLOTS = 4096
-# The limit of the time that clients wait for a reply. docs/failover.md promises 3 seconds. The rest allows for other
-# load on the machine.
+# Maximum time that clients may wait for a reply. docs/failover.md promises 3 seconds; the rest allows for other load on
+# the machine.
 SILENT_SECS = 8
-# Longer than the pause of TCP before it sends unconfirmed bytes again, after a cut of `LEASE_PASSED_SECS`.
+# After a cut of `LEASE_PASSED_SECS`, TCP retransmits unacknowledged bytes within this time.
 RETRANSMITTED_SECS = 10
-# Longer than the lease of a node at etcd (2 s), and than the delay before another node stands for election.
+# Longer than the lease of a node at etcd (2 s) and the delay after which another node stands for election.
 LEASE_PASSED_SECS = 4
 
 
@@ -43,7 +43,7 @@ def await_answers(*clients):
 
 
 def has_namespaces():
-    """Whether this process may create network namespaces, which need root."""
+    """Returns whether this process may create network namespaces. This requires root."""
     try:
         return subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
     except OSError:
@@ -51,7 +51,7 @@ def has_namespaces():
 
 
 def ip(*words, pid=None):
-    """Runs `ip` in the namespace of a process, or in this one."""
+    """Runs `ip` in the namespace of a process or, without `pid`, in that of this process."""
     inside = ["nsenter", "-t", str(pid), "-n"] if pid else []
     subprocess.run([*inside, "ip", *words], check=True)
 
@@ -88,7 +88,7 @@ class Machine:
         ip("link", "set", self.link, "up")
 
     def silence(self, other):
-        """Cuts the direction from this machine to another one."""
+        """Cuts the link from this machine to another machine, in this direction only."""
         ip("route", "add", "blackhole", f"{other.host}/32", pid=self.pid)
 
     def slow_down(self):
@@ -189,7 +189,7 @@ class TwoGroups(Net):
     """The bridge, etcd and two groups of two nodes."""
 
     def start(self, folder):
-        """Starts the first group before the second one, so that the first group owns all slots."""
+        """Starts the first group before the second, so that the first group owns all slots."""
         self.groups = []
         for group, numbers in ((0, (1, 2)), (1, (3, 4))):
             self.groups.append([Node(number, folder, "--group", group, *self.options) for number in numbers])
@@ -219,7 +219,7 @@ class TwoGroups(Net):
 
 
 class Recorders:
-    """Recorders that use only these nodes, for a `with` block."""
+    """Recorders that use only the given nodes, for a `with` block."""
 
     def __init__(self, nodes, count=3):
         self.recorders = [Recorder(nodes, f"r{number}", False) for number in range(count)]
@@ -301,7 +301,8 @@ def an_unreachable_follower_leaves_the_sync():
 
 
 def two_successive_partitions():
-    """Partitions first the followers, then the leader. Only the leader is in sync, so no other node leads."""
+    """Partitions first the followers and then the leader. By then, only the leader is in sync, so no other node may
+    lead."""
     with Net("--ack", "writes") as net:
         leader = net.leader()
         first, second = net.others(leader)
@@ -322,7 +323,8 @@ def two_successive_partitions():
 
 
 def a_follower_behind_a_slow_link_leaves_the_sync():
-    """Sends a load that exceeds the capacity of the link. Deletes wait for the follower until it is out of sync."""
+    """Sends a load that exceeds the capacity of the link. Deletes wait for the follower until it is no longer in
+    sync."""
     with Net() as net:
         leader = net.leader()
         slow, _ = net.others(leader)
@@ -360,8 +362,8 @@ def a_follower_behind_a_slow_link_leaves_the_sync():
 
 @contextmanager
 def slots_move(unused=None):
-    """Provides two groups. The `with` block starts to move half of the slots from the first to the second group, and
-    cuts links. Afterwards, checks that the slots have moved, that each node finds all items, and that no confirmed
+    """Provides two groups for a `with` block that starts to move half of the slots from the first to the second group
+    and cuts links. Afterwards, checks that the slots have moved, that each node finds all items, and that no confirmed
     change is lost. Clients do not use the leader of the group `unused`."""
     with TwoGroups("--ack", "writes") as net:
         cut = [] if unused is None else [net.leader(unused)]
@@ -396,7 +398,7 @@ def partition_during_move(net, leader):
 
 
 def the_importing_leader_can_not_reach_the_exporting_one():
-    """Checks that both groups keep their leaders, and that slots move when the importing leader can send again."""
+    """Checks that both groups keep their leaders, and that slots move once the importing leader can send again."""
     with slots_move(unused=1) as net:
         giver, taker = net.leader(0), net.leader(1)
         taker.silence(giver)
@@ -422,7 +424,7 @@ def the_importing_leader_can_not_reach_etcd():
 
 
 def ask_within(sock, request, secs):
-    """Returns the reply to a request, or an empty one if the connection is closed."""
+    """Returns the reply to a request, or empty bytes if the connection is closed."""
     sock.settimeout(secs)
     sock.sendall(request)
     try:
@@ -432,8 +434,8 @@ def ask_within(sock, request, secs):
 
 
 def failed_changes_are_not_made_later(*directions):
-    """Cuts a follower from the leader, so that changes of its client fail. After a later change by another client, and
-    the end of the cut, the failed changes must have no effect."""
+    """Cuts a follower from the leader, so that changes through the follower fail. Another client then makes a change,
+    and the cut ends. After that, the failed changes must have no effect."""
     with Net() as net:
         leader = net.leader()
         cut, other = net.others(leader)
@@ -459,7 +461,8 @@ def failed_changes_are_not_made_later(*directions):
             time.sleep(LEASE_PASSED_SECS)
             client(other).set_many({"old": "new", "counter": "5"})
             assert client(other).delete("gone")
-            # Bytes that the follower's system still has reach the leader before the leader's reach the follower.
+            # Ends the cuts in this order: bytes that the follower's system still holds reach the leader before bytes
+            # from the leader reach the follower.
             for source, target in directions:
                 {"cut": cut, "leader": leader}[source].unsilence({"cut": cut, "leader": leader}[target])
                 time.sleep(RETRANSMITTED_SECS)
@@ -473,7 +476,7 @@ def changes_that_failed_in_a_partition_are_not_made_later():
 
 
 def changes_that_failed_before_they_arrived_are_not_made_later():
-    """Cuts only the way from the follower to the leader."""
+    """Cuts only the direction from the follower to the leader."""
     failed_changes_are_not_made_later(("cut", "leader"))
 
 

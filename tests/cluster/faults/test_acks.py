@@ -19,7 +19,7 @@ pytestmark = pytest.mark.larder
 
 class Recorder:
     """A client that changes its own keys through any node. For each key, it records the last confirmed value (`None`
-    after a delete), and the values of later, unconfirmed changes."""
+    after a delete) and the values of later, unconfirmed changes."""
 
     def __init__(self, group, name, deletes_only):
         self.group, self.name, self.deletes_only = group, name, deletes_only
@@ -38,7 +38,7 @@ class Recorder:
                     time.sleep(PAUSE_SECS)
                     self._change(connected, f"{self.name}:{draw.randrange(30)}", number, draw)
             except (OSError, pymemcache.exceptions.MemcacheError, IndexError):
-                # It is unknown whether the last change was executed, so it is not recorded as confirmed.
+                # The last change may or may not have been executed, so it is not recorded as confirmed.
                 time.sleep(0.01)
 
     def _change(self, connected, key, number, draw):
@@ -48,8 +48,8 @@ class Recorder:
             connected.delete(key)
         else:
             connected.set(key, value)
-        # With `deletes_only`, the reply to a set does not wait for acknowledgements. Such a set may be lost, so it is
-        # not recorded as confirmed.
+        # With `deletes_only`, the reply to a set does not wait for acknowledgements. Such a set may be lost and is not
+        # recorded as confirmed.
         if value is None or not self.deletes_only:
             self.told[key] = len(self.asked[key]) - 1
         self.answers += 1
@@ -112,7 +112,7 @@ def test_changes_wait_for_a_paused_member_until_it_leaves_the_sync(etcd):
         still.signal(signal.SIGSTOP)
         begun = time.monotonic()
         assert client(leader).set("a", "2")
-        # The reply waited until the leader had removed the paused member from the in-sync nodes of the group record.
+        # The reply waited until the leader had removed the paused member from the in-sync members in the group record.
         assert 0.3 < time.monotonic() - begun < 5
         begun = time.monotonic()
         for number in range(10):
@@ -138,7 +138,7 @@ def test_a_change_without_acknowledgement_gets_no_answer():
                 reader.sendall(b"get a\r\n")
                 return reader.recv(100) == b"VALUE a 0 1\r\n2\r\nEND\r\n"
 
-            # The node answers reads, even with unconfirmed values.
+            # The node answers lookups, even with unconfirmed values.
             wait_until(seen, "the new value")
             assert sock.recv(100) == b"", "the connection is closed without an answer"
             assert 3 < time.monotonic() - begun < 20
@@ -152,7 +152,7 @@ def test_a_change_without_acknowledgement_gets_no_answer():
 
 
 def test_acknowledgements_need_no_timer(etcd):
-    """A change waits for a round trip of the network, and not for a timer."""
+    """A change waits for a network round trip, and not for a timer."""
     with Group(etcd, 3, "--cluster", "quick", "--ack", "writes") as group:
         for node in group:
             through = client(node)
@@ -166,7 +166,8 @@ def test_acknowledgements_need_no_timer(etcd):
 
 
 def test_a_transfer_abandons_no_reply_that_waits(etcd):
-    """The replies wait for a paused member, until it is no longer in sync."""
+    """Replies wait for a paused member until it is no longer in sync. A leadership transfer during this time does not
+    abandon them."""
     with Group(etcd, 3, "--cluster", "heldreplies", "--ack", "writes") as group, ExitStack() as stack:
         leader, [paused, other] = group.leader(), group.followers()
         socks = [stack.enter_context(socket.create_connection((node.host, node.port), 20)) for node in (leader, other)]

@@ -1,4 +1,4 @@
-"""Regression tests of faults found by attacks on groups."""
+"""Regression tests for faults that attacks on groups have found."""
 
 import signal
 import socket
@@ -15,7 +15,8 @@ pytestmark = pytest.mark.larder
 
 
 def test_the_rest_of_a_value_is_not_parsed_as_requests():
-    """The leader does not serve when a long value starts to arrive, but serves again before the value is complete."""
+    """The leader does not serve requests when a long value starts to arrive, but serves them again before the value is
+    complete."""
     length, piece = 300_000, b"\r\nset victim 0 0 5\r\nOWNED\r\n"
     with Etcd() as own, Group(own, 3) as group:
         leader, (through, still) = group.leader(), group.followers()
@@ -45,8 +46,8 @@ def test_the_rest_of_a_value_is_not_parsed_as_requests():
 
 
 def test_a_member_in_a_full_sync_does_not_lead(etcd):
-    """The test pauses the follower for less than a second. In this time, the leader writes more than the journals hold.
-    The test kills the leader as soon as the follower starts another full sync."""
+    """The test pauses the follower for less than a second, while the leader writes more than its journals hold. When
+    the follower starts another full sync, the test kills the leader."""
     options = ("--cluster", "copy", "--ack", "writes", "--journal-size", "1")
     with Group(etcd, 2, *options) as group:
         leader, follower = group.leader(), group.followers()[0]
@@ -81,8 +82,8 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 assert found == 3000, "it has what was acknowledged"
                 break
             time.sleep(0.05)
-        # If the follower does not lead, the group waits for the killed leader, because only that node has all items.
-        # This node restarts without items, and the group then continues without them.
+        # The group waits for the killed leader, because only that node has all items, and the follower must not lead.
+        # The node restarts without items, and the group then continues without them.
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")

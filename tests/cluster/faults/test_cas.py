@@ -1,4 +1,5 @@
-"""CAS values of groups: they stay below 2^32, and no leader gives a key a value that another leader has given to it."""
+"""CAS values of groups: they stay below 2^32, and no leader assigns a value to a key that another leader has already
+assigned to it."""
 
 import json
 import signal
@@ -15,7 +16,7 @@ from test_many_groups import cluster, larder, owned
 
 pytestmark = pytest.mark.larder
 
-# The end of the values of clients that keep 32 bits.
+# Exclusive upper limit of CAS values, for clients that store 32 bits.
 CAS_32_BITS = 1 << 32
 # The length of the first reservation of a leader: CAS_RANGE_LEN_MIN in crates/larder-replica/src/group.rs.
 RANGE_LEN = 1 << 20
@@ -33,7 +34,7 @@ def record(etcd, cluster):
 
 
 def swap_record(etcd, cluster, change):
-    """Replaces fields of the record. Retries if a node has replaced it in between."""
+    """Replaces fields of the record. If a node replaces the record at the same time, retries."""
     key, is_done = b64encode(key_of(cluster).encode()).decode(), False
     while not is_done:
         current, revision = record(etcd, cluster)
@@ -60,7 +61,7 @@ class Given:
     def store(self, node):
         at = client(node)
         for key, values in self.values.items():
-            # A removed key has no last value that the next one could exceed.
+            # Deletes the key before every second store. The new item then has no previous CAS value to exceed.
             if len(values) % 2:
                 at.delete(key)
             assert at.set(key, "v")
@@ -71,12 +72,12 @@ class Given:
 
 
 def write(node, count):
-    """Stores an item `count` times in one pipeline, and returns the number of refused stores."""
+    """Stores an item `count` times in pipelines, and returns the number of refused stores."""
     refused = 0
     with node.connect() as sock:
         for start in range(0, count, 5000):
             batch = min(5000, count - start)
-            # A quiet store has a reply only if it fails.
+            # A quiet store gets a reply only if it fails.
             sock.sendall(b"ms many 1 q\r\nx\r\n" * batch + b"mn\r\n")
             answer = b""
             while not answer.endswith(b"MN\r\n"):
@@ -84,7 +85,7 @@ def write(node, count):
                 assert piece, answer[-200:]
                 answer += piece
             lines = answer.split(b"\r\n")[:-2]
-            # Without etcd, a leader that misses acknowledgements on a busy machine does not answer.
+            # On a busy machine, a leader without etcd may miss acknowledgements, and then does not answer.
             assert set(lines) <= {b"SERVER_ERROR no CAS values left", b"SERVER_ERROR no leader"}, lines[:3]
             refused += len(lines)
     return refused
@@ -96,7 +97,7 @@ def test_values_stay_low_and_unique_across_leaders(etcd):
         for round in range(3):
             for node in group:
                 given.store(node)
-            # A compare-and-swap that began before the change of leaders ends after it.
+            # A compare-and-swap starts before the leader change and ends after it.
             key, node = f"cycle{round}", group.followers()[0]
             assert client(node).set(key, "old")
             cas = cas_of(node, key)
@@ -113,7 +114,7 @@ def test_values_stay_low_and_unique_across_leaders(etcd):
             assert client(node).cas(key, "newer", str(cas)) is False
             assert cas_of(node, key) > cas
             given.store(node)
-        # Each leader has skipped one reservation at most.
+        # Each leader has skipped at most one reservation.
         last = record(etcd, "low")[0]
         assert last["cas"][1] <= (last["epoch"] + 1) * RANGE_LEN, last
 
@@ -144,9 +145,9 @@ def test_values_chosen_by_clients_use_up_nothing(etcd):
 
 
 def test_without_etcd_the_members_extend_the_range():
-    """A leader without etcd uses up its reservation while a member acknowledges nothing. Then stores fail. When the
-    member acknowledges again, the leader continues with other values, and a member that leads later starts above
-    them."""
+    """A leader without etcd uses up its reservation while a member acknowledges nothing. From then on, stores fail.
+    When the member acknowledges again, the leader continues with further values, and a member that leads later starts
+    above them."""
     options = ("--cluster", "extend", "--doubt", "serve", "--ack", "none")
     with Etcd() as etcd, Group(etcd, 3, *options) as group:
         leader, paused = group.leader(), group.followers()[0]
@@ -157,7 +158,7 @@ def test_without_etcd_the_members_extend_the_range():
         wait_until(lambda: write(leader, 100_000) > 0, "the end of the values")
         wait_until(lambda: "used up its CAS values" in leader.output(), "the reason in the log")
         assert ask(leader, b"set b 0 0 1\r\nx\r\n", b"\r\n") == b"SERVER_ERROR no CAS values left\r\n"
-        # Other requests, and stores of a value that the client chooses, need none.
+        # Other requests, and stores with a CAS value that the client chooses, need no value of the reservation.
         assert client(leader).get("a") == b"1"
         assert ask(leader, b"ms b 1 E7\r\nx\r\n", b"\r\n") == b"HD\r\n"
         assert client(leader).delete("b")
@@ -175,7 +176,7 @@ def test_without_etcd_the_members_extend_the_range():
 
 
 def test_a_member_that_has_acknowledged_an_end_starts_above_it():
-    """The leader ends before etcd knows the values that it has drawn."""
+    """The leader draws values above the range in etcd's record, and is killed while etcd is down."""
     with Etcd() as etcd, Group(etcd, 3, "--cluster", "above") as group:
         leader = group.leader()
         assert client(leader).set("a", "1")
@@ -186,7 +187,7 @@ def test_a_member_that_has_acknowledged_an_end_starts_above_it():
             try:
                 return write(leader, 100_000) == 0 and client(leader).set("a", "1") and cas_of(leader, "a") > to
             except MemcacheServerError:
-                # Without etcd, a leader that misses acknowledgements on a busy machine does not answer.
+                # On a busy machine, a leader without etcd may miss acknowledgements, and then does not answer.
                 return False
 
         wait_until(has_passed_the_end, "values above the record")

@@ -10,7 +10,8 @@ import cuts
 
 pytestmark = [pytest.mark.larder, pytest.mark.long]
 
-# The schedule of this seed has a kill, pauses, a cut between nodes and one from etcd, a kill of etcd, transfers and moves.
+# The schedule of this seed has a kill, pauses, a cut between nodes, a cut from etcd, a kill of etcd, transfers and
+# moves.
 SEED, SECONDS = 110, 20
 
 

@@ -13,8 +13,8 @@ from server import wait_until
 
 pytestmark = pytest.mark.larder
 
-# The limits of the time that clients wait after a leader has exited, and after it is paused or partitioned. They exceed
-# the limits of docs/failover.md, to allow for other load on the machine.
+# Maximum waiting times of clients after a leader has exited, and after a leader is paused or partitioned. They exceed
+# the limits of docs/failover.md to allow for other load on the machine.
 ENDED_SECS, SILENT_SECS = 3, 8
 
 
@@ -71,7 +71,7 @@ def test_clients_do_not_notice_a_paused_etcd(etcd):
         leader = group.leader()
         with Client(group.followers()[0], "a") as a, Client(leader, "b") as b:
             own.kill()
-            # etcd is unavailable for longer than the duration of a lease, and for longer than a leader answers without
+            # etcd is unavailable for longer than a lease lasts, and for longer than a leader answers without
             # confirmation.
             time.sleep(5)
             assert own.start()
@@ -119,7 +119,7 @@ def test_all_nodes_restart(etcd):
         client(group.leader()).set("a", "1")
         leader = group.leader()
         epoch = int(leader.seen()["epoch"])
-        # The leader last: no follower is left to be elected between the kills.
+        # Kills the leader last, so that no follower is elected between the kills.
         for node in [*group.followers(), leader]:
             group.kill(node)
         for number in (1, 2, 3):
@@ -161,7 +161,7 @@ def test_a_member_with_incomplete_data_does_not_lead(etcd):
     with Group(etcd, 2, "--cluster", "lacking") as group:
         leader, follower = group.leader(), group.followers()[0]
         client(leader).set("a", "1")
-        # The follower is killed, so only the leader is in sync. Then the leader is paused.
+        # After the follower is killed, only the leader is in sync. The test then pauses the leader.
         group.kill(follower)
         wait_until(lambda: leader.seen()["in_sync"] == leader.name, "one member in sync")
         leader.signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""A leader ends while no other member is in sync."""
+"""A leader exits while no other member is in sync."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ ITEMS = 500
 
 
 def end(group, node):
-    """Ends a node with SIGTERM. Returns its log."""
+    """Stops a node with SIGTERM. Returns its log."""
     del group.nodes[node.name]
     node.signal(signal.SIGTERM)
     node.process.wait(TIMEOUT_SECS)
@@ -30,7 +30,7 @@ def test_a_leader_waits_for_a_member_that_joins(etcd):
             client(leader).set_many({f"k{number}": b"v" * 20_000 for number in range(first, first + 100)})
         second = group.start("n2")
         wait_until(lambda: leader.seen()["members"] == "2", "the second member")
-        # The full sync does not end while the member is stopped.
+        # The full sync cannot end while the member is stopped.
         second.signal(signal.SIGSTOP)
         leader.signal(signal.SIGTERM)
         second.signal(signal.SIGCONT)
@@ -54,7 +54,7 @@ def test_the_last_member_warns_before_it_ends(etcd):
 
 
 def test_a_new_leader_that_ends_at_once_transfers_its_items(etcd):
-    """The members have not promised anything to the new leader yet, so none of them is a candidate for a moment."""
+    """The members have not promised anything to the new leader yet, so for a moment none of them is a candidate."""
     with Group(etcd, 3, "--cluster", "brief", "--ack", "none") as group:
         for number in range(5):
             group.wait_until_in_sync()

@@ -24,14 +24,14 @@ ITEMS = {"old": b"1", "counter": b"1", "kept": b"1"}
 
 def connect(stack, node):
     sock = stack.enter_context(socket.create_connection(("127.0.0.1", node.port), TIMEOUT_SECS))
-    # A reply of the leader shows that the node has a connection to it.
+    # A reply of the leader shows that the node has a connection to the leader.
     sock.sendall(b"mg counter v\r\n")
     assert sock.recv(100).startswith(b"VA")
     return sock
 
 
 def reply(sock):
-    """Returns the reply, or an empty one if the node has closed the connection."""
+    """Returns the reply, or empty bytes if the node has closed the connection."""
     try:
         return sock.recv(1000)
     except ConnectionError:
@@ -39,8 +39,8 @@ def reply(sock):
 
 
 def test_changes_that_failed_while_the_leader_was_paused_are_not_made_later(etcd):
-    """The requests are in the memory of the leader's system. The pause is shorter than the leader's lease at etcd, so
-    the node stays leader."""
+    """The requests are in socket buffers of the leader's system. The pause is shorter than the leader's lease at etcd,
+    so the node stays leader."""
     with Group(etcd, 2, "--cluster", "late") as group, ExitStack() as stack:
         leader, [follower] = group.leader(), group.followers()
         for round in range(3):
@@ -52,7 +52,7 @@ def test_changes_that_failed_while_the_leader_was_paused_are_not_made_later(etcd
             replies = [reply(sock) for sock in socks]
             leader.signal(signal.SIGCONT)
             assert replies == [b""] * len(CHANGES)
-            # The leader has nothing of the first connection left when it answers on the next one.
+            # When the leader answers on the next connection, it has handled everything from the first connection.
             assert client(follower).set("next", str(round))
             assert client(leader).get_many(ITEMS) == ITEMS
         assert group.leader() is leader
@@ -74,7 +74,7 @@ def test_no_change_fails_in_a_short_pause(etcd):
 
 
 def test_a_paused_node_forwards_again(etcd):
-    """The leases of the paused node have ended, and the leader has no new ones."""
+    """The leases of the paused node have ended, and the leader has not received new ones."""
     with Group(etcd, 2, "--cluster", "woken") as group, ExitStack() as stack:
         leader, [follower] = group.leader(), group.followers()
         client(leader).set("counter", "1")
@@ -88,7 +88,7 @@ def test_a_paused_node_forwards_again(etcd):
 
 
 def test_a_change_that_a_killed_leader_had_fails_at_once(etcd):
-    """The node learns that the leader has ended before its leases end."""
+    """The node learns that the leader has exited before the leader's leases end."""
     with Group(etcd, 3, "--cluster", "ended", "--ack", "writes") as group, ExitStack() as stack:
         leader, followers = group.leader(), group.followers()
         client(leader).set("counter", "1")

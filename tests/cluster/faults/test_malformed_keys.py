@@ -1,4 +1,4 @@
-"""Keys in etcd that an operator has overwritten or deleted by mistake: nodes repair them."""
+"""Nodes repair keys in etcd that an operator has overwritten or deleted by mistake."""
 
 import json
 import signal
@@ -71,7 +71,7 @@ def test_a_map_that_etcd_has_no_value_of_is_shown_in_the_log(etcd):
         revision = etcd.call("/v3/kv/range", {"key": encode("a")})["header"]["revision"]
         etcd.call("/v3/kv/compaction", {"revision": revision})
         etcd.overwrite("compact/map", "nonsense")
-        # The value before is at a revision that etcd still has.
+        # etcd still has the revision with the previous value.
         wait_until(lambda: etcd.value("compact/map") == before, "the earlier map")
         plan = json.dumps({"slots": {"0": "0-4095"}, "moves": {"7": "0-99"}}, separators=(",", ":"))
         etcd.overwrite("compact/map", plan)

@@ -29,7 +29,7 @@ class Etcds:
         self.url = ",".join(self.clients)
 
     def start(self, number):
-        """Starts a member, with its data if it ran before. Returns False if it exits at once, which it does if its
+        """Starts a member, with its data if it ran before. Returns False if it exits at once, for example because its
         ports are in use."""
         url, peer = self.clients[number], self.peers[number]
         members = ",".join(f"e{other}={address}" for other, address in enumerate(self.peers))
@@ -37,7 +37,7 @@ class Etcds:
             "etcd", "--name", f"e{number}", "--data-dir", f"{self.dir.name}/{url.rsplit(':')[-1]}",
             "--listen-client-urls", url, "--advertise-client-urls", url,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members,
-            # Twice the default times, because other load on the machine delays heartbeats.
+            # The times are twice the defaults, because other load on the machine delays heartbeats.
             "--election-timeout", "2000", "--heartbeat-interval", "200",
         ]  # fmt: skip
         quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -109,8 +109,8 @@ def test_a_group_without_an_etcd_quorum_keeps_its_leader():
         with Client(leader, "a") as a, Client(followers[0], "b") as b:
             etcds.kill(0)
             etcds.kill(1)
-            # The quorum is unavailable for much longer than the duration of a lease, and for much longer than a leader
-            # answers without confirmation.
+            # The quorum is unavailable for much longer than a lease lasts, and for much longer than a leader answers
+            # without confirmation.
             time.sleep(10)
         assert a.early_faults == [] and b.early_faults == []
         group.kill(leader)

@@ -1,4 +1,4 @@
-"""Delta sync: nodes follow a new leader without a full sync, and then have the same items."""
+"""Delta sync: nodes follow a new leader without a full sync, and then have the same items as the leader."""
 
 import signal
 import threading
@@ -41,8 +41,8 @@ class Load:
                     if not said:
                         return
                     answers += said.count(b"\r\n")
-                # The pause limits the load: the journals must hold all changes until all nodes have found the next
-                # leader.
+                # The pause limits the load, because the journals must hold all changes until all nodes have found the
+                # next leader.
                 time.sleep(0.01)
         except OSError:
             pass
@@ -63,7 +63,7 @@ def check(group, repaired, before):
     """Checks that a node has received a delta sync and no full sync since `before`. Then kills the leader, and checks
     that the node leads with the leader's items."""
     copied, repairs = before
-    # Members that were in sync before an election are in the record before their delta sync.
+    # After an election, the record lists members that were in sync before it, even before their delta sync.
     wait_until(lambda: copies(repaired)[1] > repairs, "a delta sync")
     wait_for_same_keys(group)
     assert copies(repaired)[0] == copied
@@ -108,7 +108,7 @@ def test_a_replaced_leader_needs_no_full_sync(etcd):
 
 
 def test_a_delayed_flush_of_a_lost_leader_is_dropped(etcd):
-    """The old leader resumes with a delayed flush that the new leader has not received."""
+    """When the old leader resumes, it has a delayed flush that the new leader has not received."""
     with Group(etcd, 2, "--cluster", "planned") as group:
         old, new = group.leader(), group.followers()[0]
         assert ask(old, b"flush_all 6\r\n", b"\r\n") == b"OK\r\n"

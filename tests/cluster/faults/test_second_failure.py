@@ -1,4 +1,4 @@
-"""A leader that ends right after it was elected: the members that were in sync before it still are."""
+"""A leader exits right after its election. The members that were in sync before the election are still in sync."""
 
 import signal
 
@@ -25,7 +25,7 @@ def check(node):
 
 
 def test_the_next_leader_ends_before_the_third_member_has_connected(etcd):
-    """The third member is paused, for less than its lease at etcd lasts."""
+    """The third member is paused for less time than its lease at etcd lasts."""
     with Group(etcd, 3, "--cluster", "second", "--ack", "writes") as group:
         leader, followers = group.leader(), group.followers()
         fill(group, leader)

@@ -1,4 +1,4 @@
-"""Connections to a node's port for peers that send nothing."""
+"""Silent connections to the port on which a node accepts its peers."""
 
 import contextlib
 import socket
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.larder
 
 @contextlib.contextmanager
 def silent_connections(address, count=100):
-    """Keeps this number of silent connections to an address. Replaces those that the node closes."""
+    """Keeps this number of silent connections to an address open, and replaces connections that the node closes."""
     host, _, port = address.rpartition(":")
     stop = threading.Event()
 
     def keep():
         open_ones = []
         while not stop.wait(0.25):
-            # The node may have ended.
+            # The node may have exited.
             with contextlib.suppress(OSError):
                 while len(open_ones) < count and not stop.is_set():
                     open_ones.append(socket.create_connection((host, int(port)), 5))

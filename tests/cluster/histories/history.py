@@ -1,20 +1,21 @@
-"""Histories of keys. One writer changes a key, with rising versions; all clients read it. All times are of one clock."""
+"""Histories of keys. Only one client, the writer, changes a key, and each change has a higher version; all clients read
+the key. All times are from the same clock."""
 
 import math
 from dataclasses import dataclass
 
 # Kinds of changes.
 SET, EMPTY, DELETE = "set", "set empty", "delete"
-# The states that a read cannot assign to a version.
+# States that several versions can have.
 ABSENT, IS_EMPTY = "absent", "empty"
 KIND_OF_STATE = {ABSENT: DELETE, IS_EMPTY: EMPTY}
 
 # Outcomes of changes.
 PENDING = "pending"
 ACKED = "acknowledged"
-# The server reported the failure: an error reply, or a closed connection of a server that runs.
+# The server reported the failure by an error reply, or closed the connection although it still runs.
 FAILED = "failed"
-# The server was killed or stopped, or the client gave up.
+# The server was killed or stopped, or the client stopped waiting.
 UNKNOWN = "unknown"
 # The server replied that the condition of the change was not met.
 UNMET = "unmet"
@@ -26,7 +27,7 @@ class TornValue(Exception):
 
 @dataclass(slots=True)
 class Change:
-    """A change of a key. The version is its position in the history, from 1 on."""
+    """A change of a key. The version is its position in the history, from 1."""
 
     version: int
     kind: str
@@ -46,8 +47,8 @@ class Change:
 
 @dataclass(slots=True)
 class Read:
-    """A reply to a lookup. `state` is a version, ABSENT or IS_EMPTY. If the client had sent changes behind the lookup on
-    the same connection, `before` is the version of the first one, else None."""
+    """A reply to a lookup. `state` is a version, ABSENT or IS_EMPTY. If the client has sent changes after the lookup on
+    the same connection, `before` is the version of the first of these changes; otherwise None."""
 
     state: int | str
     client: str
@@ -79,13 +80,13 @@ class KeyHistory:
         self.changes, self.reads = [], []
 
     def begin(self, kind, client, now):
-        """Adds a change that the client is about to send."""
+        """Records a change that the client is about to send."""
         change = Change(len(self.changes) + 1, kind, client, now)
         self.changes.append(change)
         return change
 
     def value(self, change, length):
-        """Returns the value of a change, which no other change of any key has."""
+        """Returns the value of a change. No other change of any key has the same value."""
         return b"" if change.kind == EMPTY else encode(self.name, change.version, length)
 
     def add_read(self, value, *, client, invoked, ended, cas=None, before=None):
@@ -99,7 +100,7 @@ class KeyHistory:
         return decode(self.name, value) if value else IS_EMPTY
 
     def excerpt(self, around, count=16):
-        """Returns the operations next to a time, in the order of their starts."""
+        """Returns about `count` operations around a time, in the order of their starts."""
         operations = sorted([*self.changes, *self.reads], key=lambda one: one.invoked)
         after = next((at for at, one in enumerate(operations) if one.invoked > around), len(operations))
         return operations[max(0, after - count) : after + count // 4]
@@ -112,7 +113,7 @@ def encode(key, version, length):
 
 
 def decode(key, value):
-    """Returns the version of a value. Raises `TornValue` unless it is a whole value of the key."""
+    """Returns the version of a value. Raises `TornValue` unless it is a complete value of the key."""
     try:
         name, version, length = value.partition(b";")[0].decode().split()
         if name == key and encode(key, int(version), int(length)) == value:

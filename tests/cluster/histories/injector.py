@@ -1,4 +1,4 @@
-"""Executes the faults of a schedule, and records them."""
+"""Injects the faults of a schedule, and records them."""
 
 import math
 import random
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from schedule import PLANNED, UNPLANNED, schedule
 
-# A planned change that fails a request counts as a violation if no other fault was active for this time.
+# If a request fails because of a planned change, this is a violation unless an unplanned fault was active within this
+# many seconds before.
 SETTLE_SECS = 10
-# A delay of a process by other load on the machine that counts as a fault. A planned change consists of some ten steps,
-# which may each be delayed, and requests wait for it for a second.
+# Minimum delay of a process by other load on the machine that counts as a fault, in seconds. A planned change consists
+# of about ten steps, each of which may be delayed, and requests wait for it for only a second.
 STALL_SECS = 0.1
 # A program that prints the start and the end of each delay.
 STALLS = f"""
@@ -30,7 +31,7 @@ MOVE_SECS, TRANSFER_SECS = 60, 20
 
 @dataclass
 class Fault:
-    """A fault with its times. `end` is infinite while it is active."""
+    """A fault with its start and end. `end` is infinite while it is active."""
 
     kind: str
     target: str
@@ -55,7 +56,7 @@ class FaultLog:
         return fault
 
     def is_calm(self, start, end):
-        """Whether no unplanned fault was active in an interval, or shortly before it."""
+        """Returns whether no unplanned fault was active in an interval or shortly before it."""
         return not any(
             fault.start <= end and fault.end >= start - SETTLE_SECS for fault in self.faults if not fault.is_planned
         )
@@ -70,8 +71,8 @@ class FaultLog:
 
 
 class StallWatch(threading.Thread):
-    """Records delays of a process by other load on the machine. It is a process of its own, because the threads of the
-    checker delay each other."""
+    """Records how long other load on the machine delays a process. It observes a separate process, because the threads
+    of the checker delay each other."""
 
     def __init__(self, log):
         super().__init__(daemon=True, name="stalls")
@@ -97,7 +98,7 @@ class Injector(threading.Thread):
         super().__init__(daemon=True, name="injector")
         self.bed, self.log, self.started = bed, FaultLog(), time.monotonic()
         self.schedule = schedule(seed, seconds)
-        # One planned change of a kind, and one choice of a target, at a time.
+        # Locks that permit only one active planned change of each kind, and only one choice of a target at a time.
         self.planned = {kind: threading.Lock() for kind in PLANNED}
         self.choosing = threading.Lock()
         self.errors, self.threads, self.ended = [], [], threading.Event()
@@ -125,12 +126,12 @@ class Injector(threading.Thread):
             self.errors.append((time.monotonic(), f"{fault.kind}: {type(error).__name__}: {error}"))
 
     def some_node(self, draw):
-        """Returns a random node. Half of the choices are leaders."""
+        """Returns a random node. In half of the cases, it is a leader."""
         leaders = [leader for group in self.bed.groups if (leader := self.bed.records.leader(group))]
         return draw.choice(leaders if leaders and draw.random() < 0.5 else self.bed.nodes)
 
     def has_survivor(self, node):
-        """Whether another member is in sync, and has no fault. Without one, the group would lose all items."""
+        """Returns whether another member is in sync and has no fault. Otherwise, the group would lose all items."""
         names = self.bed.records.in_sync(node.group)
         others = [other for other in self.bed.nodes if other.name in names and other is not node]
         return any(other.is_up and not other.is_paused and not self.bed.links.has_cut(other) for other in others)
@@ -170,7 +171,7 @@ class Injector(threading.Thread):
         self.cut_links("isolate", draw, secs, one, [other for other in [*self.bed.nodes, self.bed.etcd] if other is not one])
 
     def cut_links(self, kind, draw, secs, one, others):
-        """Cuts both directions between a process and others, or one of them."""
+        """Cuts one or both directions between a process and other processes."""
         sent, received = [(one, other) for other in others], [(other, one) for other in others]
         direction, links = draw.choice([("to", sent), ("from", received), ("to and from", sent + received)])
         name = "all others" if len(others) > 1 else others[0].name
@@ -206,7 +207,7 @@ class Injector(threading.Thread):
         fault.end = time.monotonic()
 
     def operate(self, kind, target, seconds, *words):
-        """Runs a planned change, unless another one of its kind is active."""
+        """Runs a planned change, unless another change of this kind is active."""
         if not self.planned[kind].acquire(blocking=False):
             return
         try:
@@ -222,7 +223,7 @@ class Injector(threading.Thread):
         self.operate("transfer", f"group {group}", TRANSFER_SECS, "transfer-leadership", "--group", group)
 
     def move(self, draw, _secs):
-        """Moves a number of slots, or an even share."""
+        """Moves a random number of slots, or an even share, to a random group."""
         group, count = draw.choice(self.bed.groups), draw.choice([None, None, 1, 20, 300, 1500])
         words = ["--count", str(count)] if count else []
         self.operate("move", f"{count or 'an even share of'} slots to group {group}", MOVE_SECS, "move", "--to", group, *words)
@@ -232,7 +233,7 @@ class Injector(threading.Thread):
         self.operate("drain", f"group {group}", MOVE_SECS, "drain", group)
 
     def restart(self, draw, _secs):
-        """Stops a node with SIGTERM, and starts it again, if all members of its group are in sync."""
+        """If all members of a node's group are in sync, stops the node with SIGTERM and starts it again."""
         node, records = self.some_node(draw), self.bed.records
         if not self.planned["restart"].acquire(blocking=False):
             return

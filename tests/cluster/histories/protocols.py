@@ -1,7 +1,7 @@
-"""Connections over each protocol, which look items up, store and delete them. Nothing is sent twice.
+"""Connections over each protocol. They look up, store and delete items, and never send a request twice.
 
-All methods raise `Failure` for a failure that docs/failover.md describes, `OSError` for a lost connection, `TimeoutError`
-for none, and `UnexpectedReply` for all other replies."""
+All methods raise `Failure` for a failure that docs/failover.md describes, `OSError` for a lost connection,
+`TimeoutError` if no reply arrives, and `UnexpectedReply` for all other replies."""
 
 import http.client
 import socket
@@ -12,11 +12,12 @@ import grpc
 
 from grpc_client import OPTIONS, Cache
 
-# A server reports a failure within ten seconds, and pauses of servers last up to six seconds.
+# Maximum time to wait for a reply: a server reports a failure within ten seconds, and pauses of servers last up to six
+# seconds.
 PATIENCE_SECS = 30
-# Closing discards all unsent bytes, so that the system sends none of them later.
+# Option that makes a close discard all unsent bytes. The system then sends none of them later.
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-# Options of a gRPC channel that shares no connection with others, and repeats no request.
+# Options of a gRPC channel that shares no connection with other channels and repeats no request.
 CHANNEL_OPTIONS = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
 
 
@@ -25,12 +26,12 @@ class Failure(Exception):
 
 
 class UnexpectedReply(Exception):
-    """A reply that no request of the checker may get."""
+    """A reply that the checker's requests must never get."""
 
 
 class Connection:
-    """A connection to a port. `store` returns whether the item was stored, and its CAS value if the reply has it. With
-    `cas`, it stores the item only if the key has this CAS value. `delete` returns whether there was an item."""
+    """A connection to a port. `store` returns whether the item was stored, and its CAS value if the reply contains it.
+    With `cas`, it stores the item only if the key has this CAS value. `delete` returns whether the key had an item."""
 
     has_cas, has_pipelines = True, False
 
@@ -271,7 +272,7 @@ class Http:
 
 
 class Grpc(Cache):
-    """gRPC. All connections share the description of the service that the first one has read."""
+    """gRPC. All connections share the description of the service, which the first connection reads."""
 
     has_cas, has_pipelines = True, False
     described = None
@@ -294,8 +295,8 @@ class Grpc(Cache):
         self.calls = {name: getattr(self, name) for name in ("Get", "Set", "Delete")}
 
     def ask(self, method, **fields):
-        """Returns the reply. After a failure, the recorder opens another channel, because this one may be without a
-        connection."""
+        """Returns the reply. After a failure, the recorder opens another channel, because this channel may have lost
+        its connection."""
         begun = time.monotonic()
         try:
             return self.calls[method](timeout=PATIENCE_SECS, **fields)
@@ -324,7 +325,7 @@ class Grpc(Cache):
         self.channel.close()
 
 
-# Each protocol with the name of its listener.
+# Each protocol, with the name of its listener.
 PROTOCOLS = {
     "text": (Text, "memcached"),
     "meta": (Meta, "memcached"),

@@ -1,5 +1,5 @@
-"""Clients that record their operations: each has a connection over one protocol, changes its own keys, and reads the keys
-of all clients."""
+"""Clients that record their operations. Each client uses one protocol, changes its own keys, and reads the keys of all
+clients."""
 
 import random
 import threading
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from history import ACKED, DELETE, EMPTY, FAILED, SET, UNKNOWN, UNMET, TornValue
 from protocols import PROTOCOLS, Failure, UnexpectedReply
 
-# A client pauses for this time between requests, because nodes and clients share the machine.
+# Pause of a client between requests, because nodes and clients share the machine.
 PAUSE_SECS = 0.004
 # Shares of a client's requests.
 READ_SHARE, PIPELINE_SHARE = 0.6, 0.1
 KINDS = [SET] * 5 + [DELETE] * 3 + [EMPTY]
 CAS_SHARE = 0.25
-# New connections go to a paused node with this probability. Otherwise, all clients would soon wait for it.
+# Probability with which a new connection may go to a paused node. Without this limit, all clients would soon wait for
+# that node.
 PAUSED_NODE_SHARE = 0.2
 
 
@@ -38,7 +39,7 @@ class Journal:
         self.histories, self.values = histories, values
         self.operations, self.errors = Counter(), Counter()
         self.failed_requests = []
-        # Replies that are wrong in themselves: time and text.
+        # Replies that are wrong regardless of the history: time and text.
         self.wrong_replies = []
 
 
@@ -52,7 +53,7 @@ class Recorder(threading.Thread):
         self.draw = random.Random(f"{seed} {self.name}")
         self.ended = threading.Event()
         self.connection = self.node = self.failure = None
-        # The last CAS value that the client has seen, by the name of the key, with the version of the item.
+        # The last CAS value that the client has seen for each key name, with the version of the item.
         self.cas = {}
 
     def run(self):
@@ -128,7 +129,7 @@ class Recorder(threading.Thread):
         if replied:
             self.end_store(history, change, *replied)
             if condition and change.outcome == ACKED:
-                # The condition shows the state before the change.
+                # The fulfilled condition shows the state before the change.
                 self.add_condition(history, change, version)
 
     def end_store(self, history, change, is_stored, cas):
@@ -147,7 +148,7 @@ class Recorder(threading.Thread):
                 self.add_condition(history, change, None)
 
     def add_condition(self, history, change, version):
-        """Adds the state that a change has replaced, as a read."""
+        """Adds the state that a change has replaced, as if it had been read."""
         value = None if version is None else history.value(history.changes[version - 1], 0)
         times = {"invoked": change.invoked, "ended": change.ended}
         history.add_read(value, client=self.client, before=change.version, **times)
@@ -178,8 +179,8 @@ class Recorder(threading.Thread):
         return int(self.journal.values * self.draw.random() ** 4)
 
     def perform(self, kind, request, change=None):
-        """Executes a request, and returns the reply, or None if it failed. Sets the end of a change, and the outcome if
-        it failed."""
+        """Executes a request. Returns the reply, or None if it failed. Sets the end of `change` and, after a failure,
+        its outcome."""
         invoked, reply = time.monotonic(), None
         self.journal.operations[self.protocol, kind] += 1
         try:
@@ -202,7 +203,7 @@ class Recorder(threading.Thread):
     def add_failure(self, kind, failure, invoked, ended):
         journal, text = self.journal, str(failure) or type(failure).__name__
         is_timeout, is_node_lost = isinstance(failure, TimeoutError), self.node.life != self.life
-        # A client that waits no longer has no reply of the server.
+        # After a timeout, the client does not know the server's reply.
         self.failure = (UNKNOWN if is_timeout or is_node_lost else FAILED), ended, text
         journal.errors[self.protocol, "its node ended" if is_node_lost else text.partition(": ")[0][:60]] += 1
         if is_timeout and not is_node_lost:

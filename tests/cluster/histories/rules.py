@@ -1,32 +1,33 @@
 """The guarantees of docs/failover.md and docs/sharding.md, as rules about the history of a key.
 
-A key has one writer, which sends a change when the one before has ended. So its changes take effect in the order of
-their versions, except a change that may take effect after its end. For each change, `Conditions` has the latest time at
-which it may take effect:
+A key has one writer, which sends a change only after its previous change has ended. So changes take effect in the order
+of their versions, except for changes that may take effect after their end. `Conditions` determines the latest time at
+which a change may take effect:
 
-- acknowledged, or failed: its end;
-- unknown, because the client's server was killed or stopped, or the client gave up: 2 s later, or 20 s if a connection
-  was slow (a pause or a cut).
+- for an acknowledged or failed change: its end;
+- for a change with an unknown outcome (the client's server was killed or stopped, or the client stopped waiting): 2 s
+  after its end, or 20 s if a connection was slow because of a pause or a cut.
 
-An *observation* shows a state of the key at some time between its start and its end: an acknowledged change, or a
-reply to a lookup. The main rule: **a read that starts after the end of an observation shows the same state, or that of
-a change that may have taken effect after the start of the observation.** It detects lost changes, values that come
-back, and changes that take effect after their failure was reported. Acknowledged changes that `--ack` protects hold
-for ever. Other acknowledged changes and reads hold until the next unplanned change of a leader.
+An *observation* is an acknowledged change or a reply to a lookup. It shows the state of the key at some time between
+its start and its end. The main rule: **a read that starts after the end of an observation shows the same state, or the
+state of a change that may have taken effect after the start of the observation.** This rule detects lost changes,
+values that reappear, and changes that take effect after their failure was reported. It always holds for acknowledged
+changes that `--ack` protects. For other acknowledged changes and for reads, it holds until the next unplanned leader
+change.
 
 Further rules:
 
-- A read shows no change that was sent after the read's end, or behind the read on the same connection.
-- A CAS value of a key belongs to one change, and a change has one CAS value: it is not executed twice.
-- The condition of a change is met only if the key has the state that it names.
+- A read shows no change that was sent after the read's end, or after the read on the same connection.
+- A CAS value of a key belongs to only one change, and a change has only one CAS value. Otherwise, it was executed
+  twice.
+- A change with a condition takes effect only if the key has the state that the condition requires.
 
 Exceptions that docs/failover.md lists, and that `Conditions.tolerated` counts:
 
-- Two leaders overlap by at most a second: a read in this time may show the state of the time before.
-- If the leader's thread is paused within a change that fails, a lookup may return the earlier item, and the new one
-  later: `PAUSED_THREAD_SECS`, counted from the end of a pause of a process.
-- Changes that `--ack` does not protect are lost with their leader.
-"""
+- Two leaders overlap by at most a second. During this time, a read may show the state from before the leader change.
+- If a thread of the leader is paused during a change that fails, lookups may return the earlier item first and the new
+  item later. This may last for `PAUSED_THREAD_SECS`, from the end of a pause of a process.
+- Changes that `--ack` does not protect can be lost with their leader. """
 
 import bisect
 import math
@@ -37,9 +38,9 @@ from history import ACKED, DELETE, EMPTY, FAILED, IS_EMPTY, KIND_OF_STATE, UNKNO
 
 OVERLAP_SECS = 1
 LATE_SECS, SLOW_LATE_SECS = 2, 20
-# A pause or cut that ended earlier than this has no effect on the leases of connections.
+# A pause or cut that ended at least this many seconds ago has no effect on the leases of connections.
 SLOW_SECS = 15
-# The time for which other load on the machine may deschedule a thread.
+# Time in seconds for which other load on the machine may deschedule a thread.
 PAUSED_THREAD_SECS = 0.5
 
 LOST = "an acknowledged change is lost"
@@ -53,8 +54,8 @@ FIRST = Change(0, DELETE, "before the first change", -math.inf, -math.inf, ACKED
 
 @dataclass
 class LeaderChange:
-    """A change of a group's leader, which happened between two times. In a planned one, the former leader has sent all
-    changes."""
+    """A change of a group's leader, which happened between two known times. Before a planned change, the former leader
+    has sent all its changes to the next."""
 
     group: str
     earliest: float
@@ -73,19 +74,19 @@ class Violation:
 
 @dataclass
 class Conditions:
-    """The acknowledgement mode, and the events that the exceptions depend on."""
+    """The acknowledgement mode, and the events on which the exceptions depend."""
 
     ack: str
     leader_changes: list = field(default_factory=list)
-    # Times of pauses of processes, and of all faults that make connections slow: pairs of start and end.
+    # Pairs of start and end: of pauses of processes, and of all faults that make connections slow.
     pauses: list = field(default_factory=list)
     slow: list = field(default_factory=list)
-    # The start of the run, from which reports count.
+    # The start of the run. Times in reports are relative to it.
     start: float = 0.0
     tolerated: Counter = field(default_factory=Counter)
 
     def __post_init__(self):
-        """Merges the unplanned leader changes into disjoint times of uncertainty."""
+        """Merges the times of unplanned leader changes into disjoint intervals of uncertainty."""
         unplanned = sorted((one.earliest, one.latest) for one in self.leader_changes if not one.is_planned)
         self.losses = []
         for earliest, latest in unplanned:
@@ -115,18 +116,20 @@ class Conditions:
         return latest
 
     def has_loss(self, start, end):
-        """Whether a leader may have been lost between two times."""
+        """Returns whether a leader may have been lost between two times."""
         return any(latest >= start and earliest <= end for earliest, latest in self.losses)
 
     def overlap_start(self, time):
-        """Returns the start of the uncertainty if two leaders may overlap at a time, else the time."""
+        """If two leaders may overlap at a time, returns the start of this interval of uncertainty. Otherwise returns
+        the time."""
         number = bisect.bisect_right(self.losses, (time, math.inf))
         if number and time <= self.losses[number - 1][1] + OVERLAP_SECS:
             return self.losses[number - 1][0]
         return time
 
     def period(self, read):
-        """Returns the number of the period without an unplanned leader change that contains a read, or None."""
+        """Returns the number of the period between two unplanned leader changes that contains a read, or None if no
+        period contains it entirely."""
         number = bisect.bisect_right(self.losses, (read.invoked, math.inf))
         if number and read.invoked <= self.losses[number - 1][1] + OVERLAP_SECS:
             return None
@@ -137,7 +140,8 @@ class Conditions:
 
 @dataclass(slots=True)
 class Sources:
-    """The changes of one kind that a read may show, by version, with the maximum of their latest times up to each."""
+    """The changes of one kind, in the order of their versions. `effect` and `visible` are running maxima of their
+    latest times."""
 
     invoked: list = field(default_factory=list)
     versions: list = field(default_factory=list)
@@ -153,7 +157,7 @@ class Sources:
 
     def latest(self, read):
         """Returns the latest times at which the state that a read shows may have taken effect and become visible, and
-        the newest version with this state, or None if there is none."""
+        the newest version with this state. Returns None if no change has this state."""
         count = bisect.bisect_right(self.invoked, read.ended)
         if read.before is not None:
             count = min(count, bisect.bisect_left(self.versions, read.before))
@@ -161,7 +165,8 @@ class Sources:
 
 
 class Observed:
-    """The reads that have ended: the last one to start, and the last one to start that shows another state."""
+    """Of the reads that have ended: the read that started last, and the read that started last among those with a
+    different state."""
 
     def __init__(self):
         self.last = self.other = None
@@ -175,7 +180,7 @@ class Observed:
             self.other = read
 
     def another(self, state):
-        """Returns the last read to start that shows another state, or None."""
+        """Returns the read that started last among those with a state other than `state`, or None."""
         return self.other if self.last and self.last.state == state else self.last
 
 

@@ -1,4 +1,4 @@
-"""The faults of a run, which depend only on its seed."""
+"""The faults of a run. They depend only on the seed and the duration of the run."""
 
 import random
 from dataclasses import dataclass
@@ -15,18 +15,19 @@ UNPLANNED = {
 }
 # Planned changes with their weights.
 PLANNED = {"transfer": 5, "move": 3, "drain": 1, "restart": 1}
-# Phases: unplanned faults with planned changes in between, then planned changes alone.
+# Durations of the two phases, which alternate: unplanned faults mixed with planned changes (storm), then only planned
+# changes (calm).
 STORM_SECS, CALM_SECS = (20, 32), (14, 22)
-# The share of planned changes within a storm, and pauses between the starts of faults.
+# The share of planned changes in a storm. Below it: the pauses between the starts of faults.
 PLANNED_SHARE = 0.25
 STORM_PAUSE_SECS, CALM_PAUSE_SECS = (0.2, 2.2), (0.2, 2.5)
-# In a shorter run, phases have a part of this length.
+# In a run that is shorter than this, phases are shortened in proportion.
 CYCLE_SECS = 40
 
 
 @dataclass(frozen=True)
 class PlannedFault:
-    """A fault that the schedule contains: `draw` seeds the choice of its target, which depends on the groups' state."""
+    """A fault of the schedule. `draw` seeds the choice of its target, which also depends on the groups' state."""
 
     at: float
     kind: str

@@ -1,4 +1,4 @@
-"""The rules of the checker, on histories by hand: valid ones, and one for each way to break a guarantee."""
+"""Tests the rules of the checker with handwritten histories: valid ones, and one for each way to break a guarantee."""
 
 import math
 import random
@@ -87,7 +87,7 @@ def test_the_loss_of_a_leader_excuses_lost_changes_without_protection():
     assert lost_set.kinds("deletes", transfers=during) == [LOST]
     assert lost_set.kinds("deletes", [(1.5, 1.6)]) == [LOST]
     assert lost_set.kinds("deletes", [(8, 8.1)]) == [LOST]
-    # A lost change leaves an earlier state, but none before the last delete.
+    # A lost change leaves an earlier state, but no state from before the last delete.
     story = Story().set(0, 1).delete(2, 3).set(4, 5)
     assert story.read(None, 8, 9).kinds("deletes", [(6, 6.1)]) == []
     assert story.read(1, 10, 11).kinds("deletes", [(6, 6.1)]) == [LOST, REVERSAL]
@@ -96,9 +96,9 @@ def test_the_loss_of_a_leader_excuses_lost_changes_without_protection():
 def test_a_value_that_comes_back_is_found():
     story = Story().set(0, 1).set(2, 3).read(2, 4, 5).read(1, 6, 7)
     assert story.kinds("writes") == [REVERSAL, REVERSAL]
-    # Both reads are after the loss of the leader.
+    # Both reads follow the loss of the leader.
     assert Story().set(0, 1).set(2, 3).read(1, 6, 7).read(2, 8, 9).kinds("deletes", [(3.5, 3.6)]) == [REVERSAL]
-    # The second read is after the loss of the next leader.
+    # The second read follows the loss of the next leader.
     assert Story().set(0, 1).set(2, 3).read(1, 6, 7).read(2, 9, 10).kinds("deletes", [(3.5, 3.6), (7.5, 7.6)]) == []
     # The change was not acknowledged.
     story = Story().set(0, 1).set(2, 9, PENDING).read(2, 3, 4).read(1, 5, 6)
@@ -159,7 +159,7 @@ def test_two_leaders_may_overlap_for_a_second():
     assert list(story.conditions.tolerated.values()) == [1]
     story = Story().set(0, 1).delete(4.2, 4.3).read(1, 5.2, 5.3)
     assert story.kinds("deletes", [(4, 4.1)]) == [LOST]
-    # The delete was acknowledged by the first leader.
+    # The first leader has acknowledged the delete.
     assert Story().set(0, 1).delete(2, 3).read(1, 4.9, 5).kinds("deletes", [(4, 4.1)]) == [LOST]
 
 
@@ -188,7 +188,7 @@ def test_losses_of_leaders_soon_after_each_other_are_one_time_of_uncertainty():
 
 def test_a_read_from_the_future_is_found():
     assert Story().read(None, 0, 1).set(2, 3).read(1, 0, 1).kinds() == [INVALID]
-    # The key has had no empty value before the read.
+    # The key had no empty value before the read.
     assert Story().empty(2, 3).read(1, 0, 1).kinds() == [INVALID]
     assert Story().set(0, 1).set(2, 3).read(1, 2, 3, before=2).read(2, 2, 3).kinds() == []
     assert Story().set(0, 1).set(2, 3).read(2, 2, 3, before=2).kinds() == [INVALID]
@@ -212,7 +212,7 @@ def test_reused_cas_values_are_found():
     assert Story().set(0, 1).read(1, 2, 3, cas=7).set(4, 5).read(2, 6, 7, cas=7).kinds() == [CAS_REUSED]
     assert Story().set(0, 1, cas=7).set(4, 5, cas=7).kinds() == [CAS_REUSED]
     assert Story().empty(0, 1, cas=7).read(1, 2, 3, cas=7).set(4, 5, cas=7).kinds() == [CAS_REUSED]
-    # Losses of leaders are no excuse.
+    # The loss of a leader does not permit this.
     assert Story().set(0, 1, cas=7).set(4, 5, cas=7).kinds("none", [(2, 3)]) == [CAS_REUSED]
 
 
@@ -237,8 +237,8 @@ def test_values_carry_their_version():
 
 
 class Register:
-    """A key of a correct server, as a slow twin of the rules: it makes each change at a random time of its interval, and
-    draws the reply to a read from the states during the read."""
+    """A simulated key of a correct server: each change takes effect at a random time of its interval, and a read
+    returns a random state of the key during the read. The rules must accept all resulting histories."""
 
     def __init__(self, seed):
         self.draw = draw = random.Random(seed)

@@ -1,5 +1,5 @@
-"""The cluster under test: etcd and two groups of nodes, each in its own network namespace, and the records of the groups
-in etcd."""
+"""The cluster under test: etcd and two groups of nodes, each process in its own network namespace, and a view of the
+groups' records in etcd."""
 
 import base64
 import http.client
@@ -22,14 +22,15 @@ from server import LARDERD, wait_until
 PORTS = {"memcached": 11211, "resp": 6379, "http": 8080, "grpc": 50051}
 PREFIX = "/larder/1/demo/"
 URL = f"http://{NET}{ETCD}:{ETCD_PORT}"
-# Pause between reads of the records.
+# Pause between reads of the records, in seconds.
 POLL_SECS = 0.05
-# The time for which a leader that ends on SIGTERM may delay its transfer.
+# Maximum time in seconds by which a leader may delay its leadership transfer after SIGTERM.
 TRANSFER_SECS = 5
 
 
 class Process:
-    """A process in a network namespace that outlives it: connections to a killed process are refused."""
+    """A process in a network namespace. The namespace outlives the process, so the system refuses connections to a
+    killed process."""
 
     def __init__(self, number, name, log):
         self.name, self.log = name, log
@@ -87,7 +88,7 @@ class Etcd(Process):
 
 
 class Node(Process):
-    """A node. `life` changes before each end of its process."""
+    """A node. `life` changes before its process is killed or stopped."""
 
     ports = PORTS
 
@@ -124,7 +125,7 @@ class Node(Process):
 
 
 class Links:
-    """Cuts of one direction between two processes. Cuts may overlap in time."""
+    """Cut links: each cut affects one direction between two processes. Cuts may overlap in time."""
 
     def __init__(self):
         self.cuts, self.lock = Counter(), threading.Lock()
@@ -146,15 +147,15 @@ class Links:
 
 
 class Records(threading.Thread):
-    """Polls the groups' records, and records all changes of leaders, with the times between which they happened."""
+    """Polls the groups' records. Records each leader change with the two times between which it happened."""
 
     def __init__(self, nodes):
         super().__init__(daemon=True, name="records")
         self.nodes, self.ended = {node.name: node for node in nodes}, threading.Event()
         self.leader_changes, self.violations = [], []
-        # The last record, with its revision and the time of the read that showed it, by group.
+        # The last record of each group, with its revision and the time at which it was read.
         self.groups, self.live = {}, {}
-        # Times of stops with SIGTERM, by node.
+        # The time of the last SIGTERM to each node.
         self.stops = {}
 
     def run(self):
@@ -162,12 +163,12 @@ class Records(threading.Thread):
             try:
                 self._read(time.monotonic())
             except (OSError, http.client.HTTPException, ValueError):
-                # etcd is unreachable. The next read shows all records since the last one.
+                # etcd is unreachable. The next successful read also finds all records since the last one.
                 pass
 
     def _read(self, started):
         keys = read_etcd(PREFIX, to="/larder/1/demo0")
-        # One assignment, because other threads read it.
+        # Replaces the map in one assignment, because other threads read it.
         self.live = {name.rpartition("/")[2]: value.decode() for name, (value, _) in keys.items() if "/live/" in name}
         for name, (value, revision) in keys.items():
             if name.startswith(f"{PREFIX}groups/"):
@@ -177,7 +178,7 @@ class Records(threading.Thread):
         group = name.rpartition("/")[2]
         before, before_revision, earliest = self.groups.get(group, (record, revision, started))
         records, oldest = [record], revision
-        # The records between two reads.
+        # Reads the records between the last read and this one.
         while oldest > before_revision and (older := read_etcd(name, revision=oldest - 1).get(name)):
             value, oldest = older
             if oldest > before_revision:
@@ -207,7 +208,7 @@ class Records(threading.Thread):
         return [member["node"] for member in members if self.live.get(member["node"]) == member["boot"]]
 
     def leader(self, group):
-        """Returns the leader of a group by its record, or None."""
+        """Returns the leader that a group's record names, or None if there is no record."""
         return self.nodes[self.groups[group][0]["leader"]["node"]] if group in self.groups else None
 
     def stop(self):
@@ -235,7 +236,7 @@ def encoded(text):
 
 
 class Testbed:
-    """The bridge, etcd and the groups, for a `with` block. The block decides with `keeps_logs` whether the logs stay."""
+    """The bridge, etcd and the groups, for a `with` block. If the block sets `keeps_logs`, the logs are kept."""
 
     __test__ = False
 

@@ -80,13 +80,13 @@ def test_a_node_that_shuts_down_answers_waiting_requests(etcd):
 
 
 class WebClient:
-    """Repeats storing an item over HTTP and reading it over gRPC through one node, and records the results."""
+    """Repeatedly stores an item over HTTP and reads it over gRPC through one node, and records the results."""
 
     def __init__(self, node):
         self.node = node
         self.end = threading.Event()
         self.done, self.faults, self.stored = [], [], {}
-        # Errors that the node returned before it had waited for a leader.
+        # Errors that the node returned without waiting for a leader.
         self.early_faults = []
         self.pace = Pace()
         self.thread = threading.Thread(target=self._run)
@@ -162,8 +162,8 @@ def test_requests_continue_when_a_leader_is_lost(etcd, end):
             wait_until(lambda: all(len(one.done) > n + 20 for one, n in zip(clients, counts)), "answers")
         for one in clients:
             assert one.gap < 4, one.gap
-            # A request fails if the group has no leader, or if a change was sent and not answered, so that its outcome
-            # is unknown.
+            # A request fails if the group has no leader, or if a change was sent but not answered and its outcome is
+            # unknown.
             assert {code for code, _ in one.faults} <= {503, 504, "UNAVAILABLE"}, one.faults
             for key, value in one.stored.items():
                 assert client(followers[0]).get(key) == value.encode(), key
@@ -172,7 +172,7 @@ def test_requests_continue_when_a_leader_is_lost(etcd, end):
 
 
 def test_a_slow_upload_reaches_the_new_leader(etcd):
-    """The value arrives while the leader changes. The node sends it to the new leader."""
+    """The leader changes while the value arrives. The node sends the value to the new leader."""
     with cluster(etcd, "webslow", 1, 2, "-I", "8m", http=True) as (group,):
         old, new = group.leader(), group.followers()[0]
         host, port = new.http_address.split(":")
@@ -190,8 +190,8 @@ def test_a_slow_upload_reaches_the_new_leader(etcd):
 
 
 def test_messages_of_tracking_in_a_cluster(etcd):
-    """Each node of a group sends messages about all changes. A client drops its copies when slots move to a second
-    group, and receives messages about the items of both groups from then on."""
+    """Each node of a group sends messages about all changes. When slots move to a second group, a client drops its
+    cached items, and from then on receives messages about the items of both groups."""
     with cluster(etcd, "tracking", 1, 2, resp=True) as (group,):
         leader, other = group.leader(), group.followers()[0]
         for node in (leader, other):
@@ -218,8 +218,8 @@ def test_messages_of_tracking_in_a_cluster(etcd):
             wait_until(lambda: has(ALL), "the message about all items")
 
             def is_reported(key):
-                """Whether a change causes a message about its key, and not one about all items, as shortly after a
-                move."""
+                """Returns whether a change causes a message about its key. Shortly after a move, the message is about
+                all items instead."""
                 nonlocal received
                 received = reader.ask(f"GET {key}")
                 client(leader).set(key, "moved")

@@ -29,7 +29,7 @@ def larder(etcd, task, cluster, *words):
 
 @contextlib.contextmanager
 def cluster(etcd, name, groups=2, nodes=2, *options, **more):
-    """Provides the groups of one cluster. The first one owns all slots."""
+    """Provides the groups of one cluster. The first group owns all slots."""
     with contextlib.ExitStack() as stack:
         all_groups = []
         for number in range(groups):
@@ -56,7 +56,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         client(second.followers()[0]).set("large", b"x" * 900_000, expire=1000)
         larder(etcd, "move", "warm", "--to", "1")
         assert owned(etcd, "warm") == {"0": SLOTS // 2, "1": SLOTS // 2}
-        # Each node finds all items, and each group holds only its own.
+        # Each node finds all items, and each group stores only its own.
         for node in (*first, *second):
             assert client(node).get_many(many) == many, node.name
             assert client(node).get("large") == b"x" * 900_000
@@ -65,7 +65,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
             wait_until(lambda: all(keys(node) == keys(group.leader()) for node in group), "the same keys")
         in_both = set(keys(first.leader())) & set(keys(second.leader()))
         assert not in_both
-        # A node that does not own all keys answers a get of many keys, and changes items.
+        # A node that does not own all keys answers a get of many keys and executes changes.
         node = second.followers()[0]
         names = " ".join(list(many)[:100])
         answer = ask(node, f"get {names}\r\n".encode(), b"END\r\n")
@@ -162,8 +162,8 @@ def test_cas_values_are_unique_across_groups(etcd):
         before = {f"k{n}": one.gets(f"k{n}")[1] for n in range(200)}
         one.set_many({f"k{n}": "1" for n in range(200)})
         larder(etcd, "move", "cas", "--to", "1", "--count", "4000")
-        # The second group assigns CAS values to all keys again. None of them may equal the value that the first group
-        # assigned to the key.
+        # The second group assigns a new CAS value to each key. It must differ from the value that the first group
+        # assigned to the same key.
         for n in range(200):
             one.set(f"k{n}", "2")
             assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
@@ -265,7 +265,7 @@ def saturating_writes(node):
 
 
 def test_slots_move_while_clients_write_without_a_pause(etcd):
-    """Without pacing, the importing leader never has nearly everything, and the migration never ends."""
+    """Without pacing, the importing leader would never catch up, and the migration would never end."""
     with cluster(etcd, "busy", 2, 1, "-m", "512", "-t", "2") as (first, second), saturating_writes(first.leader()):
         larder(etcd, "move", "busy", "--to", "1")
         assert owned(etcd, "busy") == {"0": SLOTS // 2, "1": SLOTS // 2}

@@ -45,9 +45,9 @@ class Reader:
         self.received = b""
 
     def expect(self, reads, change, *messages):
-        """Reads items and changes them. The messages must arrive, or a message about all items: for a moment after a
-        flush, or after slots or leaders have changed, a node can send several of those. Repeats this until there was
-        none."""
+        """Reads items and changes them. Either the expected messages or a message about all items must arrive. A node
+        can send several messages about all items after a flush or after slots or leaders have changed, so this is
+        repeated until none of them arrives."""
 
         def receives_only_messages_about_keys():
             self.received = b""
@@ -63,7 +63,7 @@ class Reader:
 
 
 def named(keys):
-    """Returns the encoding of keys in messages that contain several of them."""
+    """Returns the encoding of keys in messages that contain several keys."""
     return [f"${len(key)}\r\n{key}\r\n".encode() for key in keys]
 
 
@@ -86,7 +86,7 @@ def test_messages_about_items_of_other_groups(etcd):
             chosen.expect(["CLIENT CACHING YES", "MGET " + " ".join(KEYS[:20])], change, *map(push, KEYS[:20]))
             remove = lambda: writer.ask("DEL " + " ".join(KEYS[:5]), *(f"PEXPIRE {key} 1" for key in KEYS[5:10]))
             reader.expect([*gets(KEYS[:10]), *(f"SET {key} 1" for key in KEYS[:10]), *gets(KEYS[:10])], remove, *map(push, KEYS[:10]))
-            # Commands on several keys, transactions, and the rest of a pipeline read items of both groups, too.
+            # Commands on several keys, transactions, and the rest of a pipeline also read items of both groups.
             reads = ["MGET " + " ".join(KEYS[:20]), "MULTI", "GET k20", "EXEC", "EXISTS k21 k22", "TTL k23"]
             write = lambda: client(nodes[number - 2]).set_many(dict.fromkeys(KEYS, "0"))
             reader.expect(reads, write, *map(push, KEYS[:24]))
@@ -102,7 +102,7 @@ def test_messages_about_items_of_other_groups(etcd):
             for one in (reader, idle, broad, chosen):
                 one.peer.close()
             writer.close()
-        # The groups track nothing for clients that have closed.
+        # The groups track nothing for clients that have disconnected.
         wait_until(lambda: all(node.stats()["tracking_prefixes"] == "0" for node in nodes), "the end of BCAST")
 
 
@@ -121,15 +121,15 @@ def test_clients_drop_their_copies_when_the_leader_of_another_group_is_lost(etcd
             reader.wait_for(ALL)
             broad.wait_for(ALL)
             wait_until(lambda: any(other.leads() for other in second if other is not former), "another leader")
-            # The new leader sends messages about items that were read from it.
+            # The new leader sends messages about items that clients have read from it.
             reader.expect(gets(KEYS), change, *map(push, KEYS))
             broad.expect([], change, *named(KEYS))
             second.wait_until_in_sync()
 
 
 def test_no_copy_stays_stale_while_slots_and_leaders_change(etcd):
-    """redis-py keeps copies at each kind of node, while other nodes change the items, slots move and leadership is
-    transferred. Afterwards no copy differs from its item."""
+    """redis-py caches items at each kind of node, while changes arrive at other nodes, slots move and leadership is
+    transferred. Afterwards, no cached item differs from the stored item."""
     with cluster(etcd, "nearmoves", 2, 2, resp=True) as (first, second), contextlib.ExitStack() as stack:
         nodes, end, changes = [*first, *second], threading.Event(), [0]
         client(first.leader()).set_many(dict.fromkeys(KEYS, "0"))

@@ -1,4 +1,4 @@
-"""The commands of docs/grpc.md."""
+"""Runs the commands of docs/grpc.md."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""`Watch`: events of items, and its limits."""
+"""`Watch`: the events of items, and the limits of watches."""
 
 import threading
 import time
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.larder
 def watched(cache, count, act, **filter):
     """Returns the first `count` events that `act` causes."""
     stream = cache.Watch(**filter)
-    # The server starts watching some time after the call, and does not report the start. So this function repeats a
-    # change of the key `probe` until it receives an event of this key.
+    # A watch starts some time after the call, and the server does not report its start. So this function repeats a
+    # change of the key `probe` until it receives an event for this key.
     seen, ready = [], threading.Event()
 
     def collect():
@@ -55,7 +55,7 @@ def test_events(cache, server):
     names = {value.number: name.removeprefix("EVENT_KIND_") for name, value in cache.kinds.items()}
     events = [message.event for message in watched(cache, 5, act)]
     seen = [(names[event.kind], event.key, event.length) for event in events]
-    # Stores and removals also cause lookup events, because they look up their key first.
+    # Stores and removals also cause lookup events, because they first look up their key.
     stored, hit, missed, removed = ("STORED", b"k", 5), ("HIT", b"k", 5), ("MISS", b"none", 0), ("REMOVED", b"k", 5)
     assert [event for event in seen if event in (stored, hit, missed, removed)][:3] == [stored, hit, missed], seen
     first = events[seen.index(stored)]
@@ -144,7 +144,7 @@ def test_watchers_are_few_and_allowed(cache, start):
         stream.cancel()
 
     def is_watched():
-        """Whether the server has released the slots of disconnected watchers."""
+        """Returns whether the server has released the slots of disconnected watchers."""
         stream = cache.Watch(timeout=0.5, kinds=[1])
         return code(lambda: stream)[0] == "DEADLINE_EXCEEDED"
 

@@ -1,4 +1,4 @@
-"""Items over gRPC, which are the same as the items of memcached's protocol."""
+"""Items over gRPC. They are the same items as over memcached's protocol."""
 
 import concurrent.futures
 import os
@@ -136,7 +136,7 @@ def test_many_keys(cache):
 
 
 def test_many_large_values(cache):
-    """Together, the values exceed the limit of unsent bytes."""
+    """The total size of the values exceeds the limit of unsent bytes."""
     values = [os.urandom(900_000) for _ in range(20)]
     for n, value in enumerate(values):
         cache.write([value], key=b"large%d" % n)
