@@ -1,8 +1,7 @@
 """Options and markers of the tests.
 
 `--server` and `--runtime` select the server under test. `--long` adds the long tier: tests with the marker `long`, and
-all engines where the default tier uses the first one.
-"""
+all engines in tests for which the default tier uses only the first engine. """
 
 import fnmatch
 import shutil
@@ -26,7 +25,7 @@ SHARING = [
     "routers/test_re*.py",
     "suites/test_agents.py",
 ]
-# Module-scoped fixtures that tests need not share, because their setup takes no time.
+# Module-scoped fixtures that tests need not share, because their setup is instant.
 UNSHARED = {"one_runtime", "engine"}
 
 
@@ -60,13 +59,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def is_sharing(nodeid):
-    """Whether one process must run all tests of the file."""
+    """Returns whether one process must run all tests of the file."""
     return any(fnmatch.fnmatch(nodeid.partition("::")[0], pattern) for pattern in SHARING)
 
 
 def mixed(items):
     """Returns the tests in the order in which several processes start them: large units first, and directories mixed
-    evenly. So some tests wait while others use the processors."""
+    evenly. Tests that wait then run next to tests that use the processors."""
     units = {}
     for item in items:
         units.setdefault(unit(item.nodeid), []).append(item)
@@ -91,7 +90,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 class UnitScheduling(LoadScopeScheduling):
-    """Assigns one unit of tests at a time to a process."""
+    """Assigns each process one unit of tests at a time."""
 
     def _split_scope(self, nodeid):
         return unit(nodeid)
@@ -105,7 +104,7 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def start(request):
     """Returns `start(*options, **more)`, which creates a `Server` with these command-line options and other arguments.
-    The default engine is the first one of the server under test."""
+    The default engine is the first engine of the server under test."""
     binary = request.config.getoption("--server")
     first = engines(request.config)[0]
     runtime = request.config.getoption("--runtime")
@@ -118,7 +117,7 @@ def start(request):
 
 @pytest.fixture(scope="module")
 def memcached():
-    """Provides a server of Debian's memcached, as the reference."""
+    """Provides a running memcached of Debian, as the reference."""
     program = shutil.which("memcached")
     assert program, "memcached is not installed"
     with Server(program, "upstream") as server:

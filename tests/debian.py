@@ -1,4 +1,4 @@
-"""Debian packages that tests use without installing them."""
+"""Provides files of Debian packages to tests, without installing the packages."""
 
 import fcntl
 import subprocess
@@ -11,8 +11,8 @@ def apt(*arguments, cwd=None):
 
 
 def once(name, make):
-    """Returns a folder that `make` fills. Only one process at a time calls `make`, and only if no earlier run has
-    filled the folder."""
+    """Returns a folder that `make` fills. Calls `make` only if no earlier run has filled the folder, and only in one
+    process at a time."""
     folder = ROOT / "target" / "suites" / name
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
@@ -24,7 +24,7 @@ def once(name, make):
 
 
 def unpacked(name, packages):
-    """Returns a folder with the files of these packages, in their versions of the installed release."""
+    """Returns a folder with the files of these packages, in the versions of the installed release."""
 
     def make(folder):
         apt("download", *packages, cwd=folder)

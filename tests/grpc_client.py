@@ -1,4 +1,4 @@
-"""A gRPC client that reads the description of the service by reflection, like grpcurl."""
+"""A gRPC client that reads the description of the service by reflection, as grpcurl does."""
 
 import threading
 
@@ -27,7 +27,7 @@ def shared_pool(database):
 
 
 class Cache:
-    """The methods of `larder.v1.Cache` by name. Fields of requests are keyword arguments."""
+    """Calls the methods of `larder.v1.Cache` by name, with the fields of requests as keyword arguments."""
 
     def __init__(self, address, authorization=None, credentials=None):
         if credentials:
@@ -66,7 +66,7 @@ class Cache:
         return self.outcomes[response.outcome].name.removeprefix("OUTCOME_")
 
     def write(self, pieces, length=None, **item):
-        """Stores an item, and sends its value in pieces."""
+        """Stores an item, whose value it sends in pieces."""
         head = self.message("WriteHead")(item=self.message("SetRequest")(**item))
         head.length = sum(map(len, pieces)) if length is None else length
         request = self.message("WriteRequest")

@@ -1,4 +1,4 @@
-"""Measures scheduling delays, to adjust time limits on a machine with other load."""
+"""Measures scheduling delays, to adjust time limits on a busy machine."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ class Pace(threading.Thread):
             self.latest = max(self.latest, time.monotonic() - due)
 
     def without_delay(self, secs):
-        """Returns a duration minus the delay that other load of the machine may have caused."""
+        """Returns a duration minus the delay that other load on the machine may have caused, in seconds."""
         return max(0.0, secs - STEPS * self.latest)
 
     def __enter__(self):

@@ -8,8 +8,8 @@ from server import ROOT, TIMEOUT_SECS
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# Replacements of tools: `nc` in Python, because not every machine has it, and a `curl` that uses no proxy and ends a
-# value with a line break.
+# Replacements for tools: `nc` in Python, because not every machine has it, and a `curl` that uses no proxy and prints a
+# line break after the body.
 TOOLS = r"""
 nc() { python3 -c 'import sys, socket
 with socket.create_connection(sys.argv[1:]) as peer:
@@ -29,7 +29,7 @@ def shell_blocks(page):
 
 
 def client_blocks(name):
-    """Returns the shell blocks of a page below docs/, except blocks that start a server."""
+    """Returns the shell blocks of a page in docs/, except blocks that start a server."""
     return [block for block in shell_blocks(ROOT / "docs" / name) if not block.startswith("larderd")]
 
 
@@ -39,12 +39,13 @@ def expected_lines(block):
 
 
 def output_lines(output):
-    """Returns the lines of an output, without empty ones."""
+    """Returns the non-empty lines of an output."""
     return [line for line in output.replace("\r", "").split("\n") if line]
 
 
 def check_block(block, replacements, **environment):
-    """Runs a block with the replacements, such as addresses, and compares its output with the documented output."""
+    """Runs a block after applying `replacements` (for example of addresses), and compares its output with the
+    documented output."""
     script = TOOLS + block
     for documented, present in replacements.items():
         script = script.replace(documented, str(present))

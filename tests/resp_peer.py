@@ -6,7 +6,7 @@ from server import TIMEOUT_SECS
 
 
 class Peer:
-    """A connection that returns all received bytes."""
+    """A RESP connection. Its methods return received bytes unchanged."""
 
     opened = []
 
@@ -29,7 +29,7 @@ class Peer:
         return self.read_until(end)
 
     def send(self, *lines):
-        """Sends requests, as lines or as arrays."""
+        """Sends requests, encoded as lines or as arrays."""
         self.socket.sendall(b"".join(self.encoded(line) for line in lines))
 
     def encoded(self, line):
@@ -39,7 +39,7 @@ class Peer:
         return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
     def read_until(self, end):
-        """Returns the bytes that arrive before `end`, without a further request."""
+        """Returns the bytes that arrive before `end`. Sends no request."""
         while end not in self.received:
             part = self.socket.recv(1 << 16)
             assert part, f"the connection is closed after {self.received}"

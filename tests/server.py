@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def binaries():
-    """Returns the directory of the binaries under test: LARDER_BIN_DIR if it is set. Otherwise debug/ in the target
-    directory, or release/ if only release/ has larderd."""
+    """Returns the directory of the binaries under test. This is LARDER_BIN_DIR if it is set. Otherwise it is debug/ in
+    the target directory, or release/ if only release/ contains larderd."""
     if chosen := os.environ.get("LARDER_BIN_DIR"):
         return ROOT / chosen
     target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
@@ -29,10 +29,9 @@ ENGINES = {
     "moka": ["--engine", "moka"],
     # This engine has no eviction and refuses to start without -M.
     "dashmap": ["--engine", "dashmap", "-M"],
-    # This engine delays replies at random, as if items were on slower storage.
+    # This engine delays random lookups, as if items were on slower storage.
     "delayed": ["--engine", "delayed"],
-    # Any other server with memcached's command line. Running the tests with memcached itself checks that the tests are
-    # right.
+    # Any other server with memcached's command line. A run with memcached itself checks the tests.
     "upstream": [],
 }
 RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]
@@ -42,17 +41,17 @@ TIMEOUT_SECS = 60
 
 
 def is_upstream(config):
-    """Whether this pytest run uses upstream memcached, to check the tests themselves."""
+    """Returns whether this pytest run uses upstream memcached, which checks the tests themselves."""
     return Path(config.getoption("--server")).name == "memcached"
 
 
 def engines(config):
-    """Returns the engines of the server under test, the default one first."""
+    """Returns the engines of the server under test. The default engine is the first."""
     return ["upstream"] if is_upstream(config) else [name for name in ENGINES if name != "upstream"]
 
 
 def free_ports(count, host="127.0.0.1"):
-    """Returns ports of an address that no program uses at the moment."""
+    """Returns ports of an address that are free at the moment."""
     socks = [socket.create_server((host, 0)) for _ in range(count)]
     ports = [sock.getsockname()[1] for sock in socks]
     for sock in socks:
@@ -70,7 +69,7 @@ def wait_until(condition, event):
 
 
 def has_read_all(address):
-    """Whether a server has accepted all connections at an IPv4 address, and has read all received bytes."""
+    """Returns whether the server at an IPv4 address has accepted all connections and has read all received bytes."""
     port = int(address.rsplit(":", 1)[1])
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     # The queue of a listener contains the connections that the server has not accepted yet.
@@ -88,8 +87,8 @@ class ExitedAtStart(AssertionError):
 
 
 class Server:
-    """A running server. `host` and `port` are None on a unix socket, `path` is None on TCP. The default port is a free
-    one. `resp` adds a listener for RESP, `http` one for HTTP, `grpc` one for gRPC."""
+    """A running server. `host` and `port` are None on a unix socket, `path` is None on TCP. By default, the port is a
+    free port. `resp`, `http` and `grpc` add listeners for RESP, HTTP and gRPC."""
 
     def __init__(
         self,
@@ -166,7 +165,7 @@ class Server:
 
     @property
     def resp_port(self):
-        """Returns the port of the RESP listener (with `resp`), which is the last one."""
+        """Returns the port of the RESP listener. Requires `resp`. The listener is the last in the file of ports."""
         ports = [line for line in self.ports_file.read_text().splitlines() if line.startswith("TCP")]
         return int(ports[-1].split(":")[1])
 
@@ -185,7 +184,8 @@ class Server:
         return next(f"127.0.0.1:{line.split()[-1]}" for line in lines if line.startswith(interface))
 
     def connect(self, timeout=TIMEOUT_SECS, port=None):
-        """Returns a socket that is connected to the unix socket, or to `port` (by default the first port)."""
+        """Returns a socket that is connected to the server's unix socket or, on TCP, to `port` (default: the first
+        port)."""
         if not self.path:
             return socket.create_connection((self.host, port or self.port), timeout)
         sock = socket.socket(socket.AF_UNIX)

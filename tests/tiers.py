@@ -11,11 +11,11 @@ def long(value, **more):
 
 
 def by_tier(config, default, of_long):
-    """Returns one of two numbers: for the default or the long tier."""
+    """Returns `default` in the default tier and `of_long` in the long tier."""
     return of_long if config.getoption("--long") else default
 
 
 def engine_params(config):
-    """Returns test parameters for the engines: the default tier has the first one, the long tier all."""
+    """Returns test parameters for the engines: the default tier uses the first engine, the long tier all engines."""
     first, *others = engines(config)
     return [first, *map(long, others)]

@@ -53,7 +53,7 @@ def test_the_list_is_an_item_for_old_clients(group):
         for end in (b"\r\n", b"\n"):
             assert ask(node, b"get %s%s" % (key, end), b"END\r\n") == item
             assert ask(node, b"gets %s%s" % (key, end), b"END\r\n") == with_cas
-        # The server also finds the item between other requests, and between other keys of a request.
+        # The server also recognizes the key between other requests, and between other keys of a request.
         pipeline = b"get a\r\nget %s\r\nget a %s b\r\nmn\r\n" % (key, key)
         assert ask(node, pipeline, b"MN\r\n") == b"END\r\n" + item + item + b"MN\r\n"
 
@@ -64,7 +64,7 @@ def test_pymemcache(group):
         assert servers_of(client.get(KEY)) == addresses(group)
         payload, version = client.gets(KEY)
         assert payload == listed(node) and payload.startswith(version + b"\n")
-        # The request of pymemcache's ElastiCache client, which is not released yet.
+        # The request that pymemcache's ElastiCache client sends. That client is not released yet.
         answer = client.raw_command(b"config get cluster", end_tokens=b"\n\r\nEND\r\n")
         *_, last = answer.splitlines()
         assert {tuple(server.split(b"|")) for server in last.split(b" ")} == {

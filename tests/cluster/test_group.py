@@ -43,7 +43,7 @@ def test_values_of_all_sizes_are_forwarded(etcd):
         with pytest.raises(pymemcache.exceptions.MemcacheServerError):
             through.set("large", b"x" * (9 << 20))
         assert through.get("s1000") is not None
-        # Together, the replies exceed the output limit of a connection.
+        # The total size of the replies exceeds the output limit of a connection.
         asked = [f"s{size}" for size in (500_000, 1_048_000, 5_000_000)] * 3
         assert sum(map(len, through.get_many(asked).values())) == 6_548_000
         with group.followers()[0].connect() as sock:
@@ -66,7 +66,7 @@ def test_other_protocols(etcd):
                 assert pipe.set("t", 1).incr("t").get("t").execute() == [True, 2, b"2"]
         assert client(leader).get("r") == b"2"
         assert httpx.get(f"http://{follower.http_address}/v1/keys/r").content == b"2"
-        # A follower refuses to list keys, because it would list the keys of its own replica.
+        # A follower refuses to list keys, because the list would be that of its own replica.
         answer = httpx.get(f"http://{follower.http_address}/v1/keys")
         assert answer.status_code == 503 and "leader" in answer.text
         assert '"follower"' in httpx.get(f"http://{follower.http_address}/v1/stats/cluster").text

@@ -1,4 +1,4 @@
-"""`--cluster-tls` in a group: members present certificates for their names."""
+"""`--cluster-tls` in a group: members must present certificates for their names."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ def hello(node, group):
 
 
 def handshake_answer(files, port, node, group):
-    """Connects as a node with this certificate and this name, and returns the leader's reply to its hello."""
+    """Connects with this certificate, and sends a hello in the name of this node. Returns the leader's reply."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.load_cert_chain(*files.split(",")[:2])

@@ -1,4 +1,4 @@
-"""The identity of a node: its login to etcd, and its name, which no other live process may take."""
+"""The identity of a node: its login to etcd, and its name. No other live process may use the same name."""
 
 import signal
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.larder
 
 @pytest.fixture
 def locked():
-    """Provides an etcd that requires a login, which takes it 80 ms of processor time."""
+    """Provides an etcd that requires a login. Each login takes 80 ms of processor time."""
     with Etcd() as etcd:
         etcd.call("/v3/auth/user/add", {"name": "root", "password": "secret"})
         etcd.call("/v3/auth/role/add", {"name": "root"})
@@ -23,8 +23,8 @@ def locked():
 
 
 def logins(etcd):
-    """Returns the number of logins that etcd has accepted, and of those that it has refused or that have ended
-    early."""
+    """Returns the number of logins that etcd has accepted, and the number of logins that it has refused or that were
+    aborted."""
     counts = [0, 0]
     for line in httpx.get(etcd.url + "/metrics").text.splitlines():
         if line.startswith("grpc_server_handled_total") and '"Authenticate"' in line:
@@ -40,7 +40,7 @@ def test_each_node_logs_in_once(locked, tmp_path):
         # A login can time out on a busy machine.
         assert 6 <= sum(logins(locked)) <= 12, logins(locked)
         before = logins(locked)[0]
-        # A change of the password makes all tokens invalid.
+        # A change of the password invalidates all tokens.
         token = locked.call("/v3/auth/authenticate", {"name": "root", "password": "secret"})["token"]
         locked.call("/v3/auth/user/changepw", {"name": "root", "password": "secret"}, token)
         leader, epoch = group.leader().name, group.leader().seen()["epoch"]
@@ -69,7 +69,7 @@ def secrets(tmp_path):
 
 
 def refusal(etcd, name, *options):
-    """Starts a node that must not start. Returns its log."""
+    """Starts a node that must refuse to start. Returns its log."""
     try:
         node = Node(etcd, name, *options)
         status, shown = node.process.wait(TIMEOUT_SECS), node.output()
@@ -106,7 +106,7 @@ def test_the_secret_is_replaced_while_all_nodes_are_stopped(etcd, secrets):
     with Group(etcd, 1, "--cluster", "secret", "--cluster-secret", one):
         done, shown = larder(etcd, "set-secret", "secret", other)
         assert not done and "stop all nodes" in shown, shown
-    # A node that ends revokes its lease.
+    # A node revokes its lease when it exits.
     assert larder(etcd, "set-secret", "secret", other) == (True, "cluster secret has a new secret: its nodes can start")
     assert "has another secret" in refusal(etcd, "n1", "--cluster", "secret", "--cluster-secret", one)
     with Group(etcd, 1, "--cluster", "secret", "--cluster-secret", other) as group:
@@ -117,8 +117,8 @@ def test_the_secret_is_replaced_while_all_nodes_are_stopped(etcd, secrets):
 
 
 def test_a_cluster_stays_itself_when_etcd_loses_its_keys():
-    """Running nodes restore the identity, so a fresh node joins them. An etcd with another cluster of this name is left
-    alone."""
+    """Running nodes restore the identity, and a fresh node can join them. They do not change an etcd that contains
+    another cluster of this name."""
     with Etcd() as etcd, Group(etcd, 2, "--doubt", "serve") as group:
         leader = group.leader()
         client(leader).set("a", "1")
@@ -128,7 +128,7 @@ def test_a_cluster_stays_itself_when_etcd_loses_its_keys():
         assert client(third).get("a") == b"1"
         identity = encode("/larder/1/demo/identity")
         value = encode('{"identity":"%032x","secret":null}' % 7)
-        # In one transaction, so that no node restores its identity in between.
+        # Uses one transaction, so that no node restores its identity between the two changes.
         etcd.call("/v3/kv/txn", {"success": [
             {"requestDeleteRange": ALL_KEYS}, {"requestPut": {"key": identity, "value": value}},
         ]})  # fmt: skip
@@ -140,12 +140,13 @@ def test_a_cluster_stays_itself_when_etcd_loses_its_keys():
 
 
 def test_a_node_follows_no_leader_of_another_cluster_with_the_same_name():
-    """A record that names a process of another cluster, for example after a restored backup, destroys no items."""
+    """Even if a record names a process of another cluster, for example after the restore of a backup, no items are
+    lost."""
     with Etcd() as one, Etcd() as other, Group(one, 1) as group, Group(other, 1, prefix="m") as strangers:
         node, stranger = group.leader(), strangers.leader()
         client(node).set("a", "1")
         found = other.call("/v3/kv/range", {**ALL_KEYS, "key": encode("/larder/1/demo/")})["kvs"]
-        # The first node sees the leader, the addresses and the lease of the other cluster.
+        # After the copy, the first node sees the leader, the addresses and the lease of the other cluster.
         copied = [key for key in found if decode(key["key"]).split("/")[4] in ("groups", "live", "nodes")]
         assert len(copied) == 3
         one.call("/v3/kv/txn", {"success": [
@@ -157,8 +158,8 @@ def test_a_node_follows_no_leader_of_another_cluster_with_the_same_name():
 
 
 def test_a_node_whose_name_was_taken_exits(etcd):
-    """A node that reaches etcd no longer loses its lease. If another process then takes its name, the node exits when
-    it reaches etcd again."""
+    """If a node can no longer reach etcd, it loses its lease. If another process then takes its name, the node exits
+    when it reaches etcd again."""
     with Group(etcd, 3, "--cluster", "taken") as group:
         former = group.leader()
         client(former).set("a", "1")
@@ -166,7 +167,7 @@ def test_a_node_whose_name_was_taken_exits(etcd):
         former.signal(signal.SIGSTOP)
         wait_until(lambda: any(node.leads() for node in group if node is not former), "another leader")
         second = group.start(former.name)
-        # It answers after it has registered its name.
+        # The second process answers only after it has registered the name.
         second.seen()
         former.signal(signal.SIGCONT)
         try:

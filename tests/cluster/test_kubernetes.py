@@ -1,5 +1,5 @@
-"""The manifests of deploy/kubernetes: their command lines form a group, and their probes report whether a node is
-ready.
+"""The manifests of deploy/kubernetes: nodes with their command lines form a group, and their probes report whether a
+node is ready.
 
 Each pod is a process with its own loopback address. Kubernetes itself is not tested.
 """

@@ -23,7 +23,7 @@ def test_leadership_transfer_without_errors_or_full_sync(etcd):
         copies = [node.stats("replication")["full_syncs_received"] for node in group]
         with Client(others[0], "a") as a, Client(old, "b") as b:
             for round in range(4):
-                # Leadership moves to each node by name, and then to any node.
+                # Transfers leadership to each node by name, and then to any node.
                 to = [others[1].name, old.name, others[0].name, None][round]
                 epoch = int(group.leader().seen()["epoch"])
                 done, said = larder(etcd, "transfer-leadership", "over", *([to] if to else []))
@@ -45,8 +45,8 @@ def test_the_ack_mode_is_set_for_the_group(etcd):
         unknown = larder(etcd, "set", "set", "--group", "7", "--ack", "none")
         assert unknown == (False, "larder: cluster set has no group 7 with a leader")
         wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
-        # After a second, the leader removes members that do not run from the in-sync members. Then no reply waits for
-        # them. So the test repeats the set until a reply has waited.
+        # A second after a member stops running, the leader removes it from the in-sync members, and from then on no
+        # reply waits for it. So the test repeats the set until a reply has waited.
         wait_until(lambda: client(leader).set("a", "2") and leader.seen()["held"] != "0", "an answer that waits")
         assert "--ack writes for all nodes" in larder(etcd, "status", "set")[1]
         assert larder(etcd, "transfer-leadership", "set")[0]
@@ -70,8 +70,8 @@ def test_a_node_with_incomplete_data_leads_on_request(etcd):
         assert not refused[0] and f"leader {leader.name} has a lease at etcd: use transfer-leadership" in refused[1]
         follower.signal(signal.SIGSTOP)
         wait_until(lambda: leader.seen()["in_sync"].split() == [leader.name], "the leader alone")
-        # The test stores more than the socket buffers hold, because the follower applies the content of the buffers
-        # when it resumes.
+        # Stores more than the socket buffers hold, because the follower applies the content of the buffers when it
+        # resumes.
         for number in range(20):
             assert client(leader).set(f"much{number}", "v" * 900_000)
         assert client(leader).set("lost", "1")
@@ -109,7 +109,7 @@ def test_a_leader_counts_as_synced_and_has_no_lag(etcd):
         assert [node.stats("replication")["synced"] for node in group] == ["1", "1"]
         assert larder(etcd, "transfer-leadership", "synced")[0]
         wait_until(new.leads, "the next leader")
-        # The link of the new leader is down, and heard from the old leader last.
+        # The new leader's link is down. Its lag is still that of the last message from the old leader.
         assert new.stats("replication")["link_lag"] == "0.000000"
         wait_until(lambda: old.stats("replication")["synced"] == "1", "the old leader follows")
 

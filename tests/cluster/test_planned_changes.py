@@ -1,5 +1,5 @@
-"""Planned changes fail no request: transfers of leadership, migrations, and nodes that shut down. Clients of all
-protocols and of all nodes store values of 1 byte to 1 MiB, and count in pipelines."""
+"""Leadership transfers, migrations and planned shutdowns fail no request. Clients of all protocols at all nodes store
+values of 1 byte to 1 MiB, and increment counters in pipelines."""
 
 import contextlib
 import socket
@@ -34,7 +34,7 @@ class Failure(Exception):
 
 
 class Worker(threading.Thread):
-    """A client in a loop. Each round stores a value and checks it."""
+    """A client that repeatedly stores a value and checks it."""
 
     sizes = SIZES
 
@@ -81,7 +81,7 @@ class Raw(Worker):
         if self.sock is None:
             self.sock = socket.create_connection((self.node.host, self.node.port), ANSWER_SECS)
         for number, piece in enumerate(pieces):
-            # The node forwards the first pieces before it has the last one.
+            # The node forwards the first pieces before it has received the last piece.
             time.sleep(0.002 if number else 0)
             self.sock.sendall(piece)
 
@@ -104,7 +104,8 @@ class Raw(Worker):
 
 
 class Text(Raw):
-    """Stores values whose pieces arrive slowly, looks keys up in lines, and counts in pipelines."""
+    """Stores values whose pieces arrive slowly, looks up several keys per line, and increments a counter in
+    pipelines."""
 
     counted = 0
 
@@ -122,7 +123,7 @@ class Text(Raw):
             self.send(b"set %s 0 0 1\r\n0\r\n" % counter)
             expect(self.read(8), b"STORED\r\n", "set")
         self.send(b"incr %s 1\r\n" % counter * DEPTH)
-        # A change that is executed twice is visible in the numbers.
+        # The numbers would reveal a change that was executed twice.
         numbers = b"".join(b"%d\r\n" % number for number in range(self.counted + 1, self.counted + DEPTH + 1))
         self.counted += DEPTH
         expect(self.read(len(numbers)), numbers, "incr")
@@ -199,7 +200,8 @@ class Grpc(Worker):
 
 @contextlib.contextmanager
 def workers(nodes):
-    """Clients of all protocols at these nodes. At the end, no request has failed, and all values are stored."""
+    """Runs clients of all protocols at these nodes. At the end of the block, checks that no request has failed and that
+    all values are stored."""
     kinds = {"text": Text, "binary": Binary, "redis": Redis, "http": Http, "grpc": Grpc}
     all_workers = [kind(node, name) for node in nodes for name, kind in kinds.items()]
     for worker in all_workers:
@@ -232,7 +234,7 @@ def test_transfers_fail_no_request(etcd, transfers):
     name = f"planned{transfers}"
     with cluster(etcd, name, 2, 2, *OPTIONS, http=True, grpc=True, resp=True) as groups:
         larder(etcd, "move", name, "--to", "1")
-        # The leader and a follower of the first group, and a node of the other group.
+        # The clients use the leader and a follower of the first group, and a node of the second group.
         with workers([*groups[0], groups[1].leader()]):
             for number in range(transfers):
                 group = groups[1] if number % 4 == 3 else groups[0]
@@ -244,7 +246,7 @@ def test_transfers_fail_no_request(etcd, transfers):
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.long)])
 def test_migrations_fail_no_request(etcd, rounds):
-    """All slots leave a group, and come back."""
+    """All slots move from one group to another, and back."""
     name = f"leaving{rounds}"
     with cluster(etcd, name, 2, 2, *OPTIONS, http=True, grpc=True, resp=True) as groups:
         with workers([*groups[0], groups[1].leader()]):

@@ -51,8 +51,8 @@ def test_a_lagging_follower_does_not_answer_lookups(etcd):
         leader.signal(signal.SIGSTOP)
         time.sleep(1.1)
         follower.signal(signal.SIGCONT)
-        # The follower now receives changes that the sockets have buffered. It receives no heartbeat, so it does not
-        # know the age of these changes.
+        # The follower now receives the changes in the socket buffers. It receives no heartbeat, so it does not know how
+        # old these changes are.
         with follower.connect() as sock:
             sock.sendall(b"get a\r\n")
             time.sleep(0.3)
@@ -62,7 +62,7 @@ def test_a_lagging_follower_does_not_answer_lookups(etcd):
 
 
 def test_a_node_in_a_full_sync_does_not_answer_lookups(etcd):
-    """A node answers no lookups itself during a full sync."""
+    """During a full sync, a node forwards lookups instead of answering them itself."""
     with Group(etcd, 2, "--cluster", "copies", "--read-lag", "5", "--journal-size", "1") as group:
         leader, follower = group.leader(), group.followers()[0]
         assert client(leader).set("kept", "1")
@@ -83,7 +83,7 @@ def test_a_node_in_a_full_sync_does_not_answer_lookups(etcd):
 
 
 def test_a_follower_of_a_partitioned_leader_does_not_answer_lookups():
-    """Leader and follower are partitioned together, so another leader may have changed the items."""
+    """The leader and this follower are partitioned from the rest, so another leader may have changed the items."""
     with Etcd() as own, Group(own, 3, "--read-lag", "1") as group:
         leader, (follower, still) = group.leader(), group.followers()
         wait_until(lambda: follower.seen()["serves_reads"] == "1", "a replica that is recent enough")

@@ -1,7 +1,7 @@
-"""The shell blocks of the guide and the README.
+"""Tests the shell blocks of the guide and the README.
 
-The tests check each `larderd` and `larder` command line of all pages for options that do not exist. They also run the
-blocks of some pages as a user would paste them, and compare the output with the documented output."""
+The tests check that all options in `larderd` and `larder` command lines of all pages exist. They also run the blocks of
+some pages as if a user had pasted them, and compare the output with the documented output."""
 
 import os
 import re
@@ -16,13 +16,13 @@ from pages import PAGES, TOOLS, expected_lines, output_lines, shell_blocks
 from server import BUILT, LARDERD, ROOT, TIMEOUT_SECS, free_ports, wait_until
 
 pytestmark = pytest.mark.larder
-# Pages whose blocks the test runs in order, except blocks that build with cargo. Other tests run the blocks of the
-# pages on HTTP, metrics, gRPC, RESP and tags.
+# Pages whose blocks the test runs in their order, except blocks that build with cargo. Other tests run the blocks of
+# the pages on HTTP, metrics, gRPC, RESP and tags.
 RUN = ["start", "from-memcached", "configuration"]
 
 
 def command_lines(program):
-    """Yields the arguments of each command line of the pages that starts the program, and the name of the page."""
+    """Yields, for each command line of the pages that starts the program, its arguments and the name of the page."""
     for page in PAGES:
         for block in shell_blocks(page):
             # A variable such as `$i` in a loop stands for a digit.
@@ -30,7 +30,7 @@ def command_lines(program):
             before = r"(?m)^(?:[A-Z_]+=\S+ |for .*; do |until |target/release/)*"
             for words in re.findall(rf"{before}{program}( [^;&|\n]*)", joined):
                 words = re.sub(r"#.*|[<>].*", "", words)
-                # Omits lines with an ellipsis, which stands for the options of another line.
+                # Omits lines with an ellipsis: it stands for the options of another line.
                 if "…" not in words:
                     yield pytest.param(shlex.split(words), id=f"{page.name}: {words.strip()}")
 
@@ -45,7 +45,7 @@ def test_shell_blocks_are_valid(page):
 @pytest.mark.parametrize("arguments", list(command_lines("larderd")))
 def test_larderd_accepts_the_command_line(arguments, tmp_path):
     if "--config" in arguments:
-        # Uses the example file of the repository, because the page installs this file.
+        # Uses the example file in the repository. This is the file that the page installs.
         arguments[arguments.index("--config") + 1] = str(ROOT / "contrib" / "larder.toml")
     done = subprocess.run(
         [LARDERD, *arguments, "--check-config"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_SECS
@@ -67,7 +67,7 @@ def test_larder_has_the_subcommand_and_options(arguments):
 
 
 def help_text(subcommands):
-    """Returns the help of a subcommand. The last words may be arguments of the subcommand instead."""
+    """Returns the help of the longest prefix of the words that is a subcommand. The remaining words are arguments."""
     for length in range(len(subcommands), -1, -1):
         command = [BUILT / "larder", *subcommands[:length], "--help"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)
@@ -115,6 +115,6 @@ def test_page_gives_the_output_that_it_shows(name, tmp_path):
                 output.append(line)
             assert output_lines("".join(output)) == expected, block
     finally:
-        # Stops the shell, and the servers that the page has not stopped.
+        # Stops the shell, and servers that the page has started but not stopped.
         os.killpg(shell.pid, signal.SIGTERM)
         shell.communicate(timeout=TIMEOUT_SECS)

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from server import MIB, TIMEOUT_SECS
 
-# Limit of the buffers of all connections together, with some allowance for the allocator.
+# Limit of the buffers of all connections together, including some allowance for the allocator.
 BUFFERS_BYTES_MAX = 32 * MIB
-# Limits of the duration of an exchange. The duration excludes the time in which the client's thread and the server's
-# threads wait for a processor, because other load of the machine affects this time.
+# Limits of the duration of an exchange. The duration excludes the time for which the client's and the server's threads
+# wait for a processor, because that time depends on other load on the machine.
 MEDIAN_SECS_MAX = 0.02
 SLOWEST_SECS_MAX = 1.0
 TURNS_MIN = 100
 
 
 def waited_secs(folder):
-    """Returns the time in seconds for which a thread was ready but waited for a processor, from the kernel's
-    statistics, or 0 without them."""
+    """Returns the time in seconds for which a runnable thread waited for a processor, according to the kernel's
+    statistics. Returns 0 if there are none."""
     try:
         return int((folder / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
@@ -27,7 +27,7 @@ def waited_secs(folder):
 
 
 class Bystander(threading.Thread):
-    """A well-behaved client with its own connection, which sets and gets until it is stopped."""
+    """A well-behaved client that sets and gets on its own connection until it is stopped."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -37,7 +37,7 @@ class Bystander(threading.Thread):
         self.took, self.broken = [], None
 
     def waited_secs(self):
-        """Returns the total waiting time of this thread and all threads of the server."""
+        """Returns the total waiting time of this thread and of all threads of the server, in seconds."""
         tasks = Path(f"/proc/{self.server.pid}/task").iterdir()
         return waited_secs(Path("/proc/thread-self")) + sum(map(waited_secs, tasks))
 
@@ -59,7 +59,7 @@ class Bystander(threading.Thread):
             self.broken = error
 
     def await_exchanges(self):
-        """Waits until the client has completed more exchanges, or until the timeout."""
+        """Waits until the client has completed `TURNS_MIN` more exchanges, or until the timeout."""
         enough, deadline = len(self.took) + TURNS_MIN, time.monotonic() + TIMEOUT_SECS
         while len(self.took) < enough and self.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -72,7 +72,8 @@ class Bystander(threading.Thread):
 
 @contextlib.contextmanager
 def bounded(server, grown_bytes_max=BUFFERS_BYTES_MAX):
-    """Checks that memory stays bounded and the server serves a bystander, while the `with` block runs an attack."""
+    """Checks that memory stays bounded and the server still serves a bystander while the `with` block runs an
+    attack."""
     before = server.rss()
     bystander = Bystander(server)
     bystander.start()

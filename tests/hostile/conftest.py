@@ -1,4 +1,4 @@
-"""Raises the limit of open files, which servers inherit, for a thousand connections."""
+"""Raises the limit of open files to allow a thousand connections. Servers inherit this limit."""
 
 import resource
 

@@ -11,8 +11,8 @@ import h2.settings
 
 from server import TIMEOUT_SECS
 
-# If a stream violates gRPC's protocol, the server may reply with INTERNAL and a message that starts with one of these
-# texts.
+# If a stream violates gRPC's protocol, the server may reply with the status INTERNAL and a message that starts with one
+# of these texts.
 NO_GRPC = ("protocol error: ", "Unexpected EOF", "Missing request message")
 NAMES = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
@@ -64,7 +64,7 @@ class Peer:
         self.flush()
 
     def receive(self):
-        """Receives once. Returns false at the end of the connection."""
+        """Receives once from the socket. Returns false at the end of the connection."""
         data = self.sock.recv(65536)
         for event in self.h2.receive_data(data) if data else []:
             match event:

@@ -19,10 +19,10 @@ from tiers import long
 
 pytestmark = pytest.mark.larder
 
-# More connections than the limit of HTTP and gRPC.
+# More connections than HTTP and gRPC permit.
 MANY = 300
 STREAMS = 30
-# Time that a peer waits for the server to grant more of a window.
+# How long a peer waits for the server to extend a flow-control window, in seconds.
 GRANT_SECS = 0.5
 VALUE = bytes(900_000)
 METHODS = [
@@ -45,7 +45,7 @@ def attacked(start, *more, options=()):
 
 
 def is_served(server):
-    """Whether a new client gets and sets a value."""
+    """Returns whether a new client can get and set a value."""
     try:
         with Cache(server.grpc_address) as cache:
             return cache.outcome(cache.Set(key=b"mine", value=b"1")) == "DONE" and cache.Get(key=b"mine").value == b"1"
@@ -54,7 +54,7 @@ def is_served(server):
 
 
 def await_a_free_connection(server):
-    """Waits until the server serves a new client, because it may have to disconnect a slow client first."""
+    """Waits until the server serves a new client. It may first have to disconnect a slow client."""
     wait_until(lambda: is_served(server), "service")
 
 
@@ -109,7 +109,7 @@ def test_malformed_frames(start, count):
             peer = Peer(server.grpc_address)
             for n in range(STREAMS):
                 method = METHODS[(sent + n) % len(METHODS)]
-                # The deadline of 50 ms ends watches.
+                # Watches end only by this deadline of 50 ms.
                 peer.send(peer.begin(method, ("grpc-timeout", "50m")), malformed(noise, sound))
             deadline = time.monotonic() + TIMEOUT_SECS
             while len(peer.statuses) < STREAMS and peer.receive():
@@ -179,7 +179,7 @@ def test_many_slow_senders(start):
 
 
 def test_many_clients_that_read_nothing(start):
-    """Unsent replies keep memory of the cache in use. The server still serves other clients."""
+    """Unsent replies pin memory of the cache. The server still serves other clients."""
     with attacked(start, (64 + 32) * MIB) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(20):
@@ -204,7 +204,7 @@ def test_many_clients_that_read_nothing(start):
 
 @pytest.mark.parametrize("method", ["GetMany", "Read"])
 def test_many_clients_that_read_no_batches(start, method):
-    """The server looks up and copies some values before the client has read the earlier ones. These copies must not
+    """The server looks up and copies some values before the client has read the previous values. These copies must not
     take too much memory."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
@@ -253,7 +253,7 @@ def test_many_slow_uploads(start):
 
 
 def test_watchers_that_read_nothing(start):
-    """The memory for events is limited, and the server does not wait for watchers."""
+    """The server limits the memory for events, and does not wait for watchers."""
     with attacked(start) as server:
         watchers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in watchers:
@@ -270,8 +270,8 @@ def test_watchers_that_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer grants a window of zero bytes or one byte, so the complete reply waits in the connection after its handler
-    has ended."""
+    """A peer grants a flow-control window of zero bytes or one byte. So the complete reply waits in the connection
+    after its handler has returned."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
             for n in range(8):
@@ -326,13 +326,13 @@ def varint(number):
 
 
 def test_others_keep_half_of_the_memory_for_connections(start):
-    """The server does not disconnect memcached clients with incomplete values because gRPC peers hold memory."""
+    """Memory that gRPC peers hold does not make the server disconnect memcached clients with incomplete values."""
     with attacked(start) as server:
         half = message(bytes(4 * MIB - 100))[: 3 * MIB]
         peers = [Peer(server.grpc_address) for _ in range(20)]
         for peer in peers:
             with contextlib.suppress(OSError, h2.exceptions.H2Error):
-                # The peer waits only for this time, because the server may not grant more of a window.
+                # Limits the wait, because the server may never extend the window.
                 peer.sock.settimeout(GRANT_SECS)
                 stream, at = peer.begin("Set"), 0
                 while at < len(half) and (room := peer.h2.local_flow_control_window(stream)):

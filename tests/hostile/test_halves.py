@@ -6,7 +6,7 @@ from bystander import ask, bounded
 from server import MIB
 
 CONNECTIONS = 1000
-# Incomplete values may already be in the cache, so the limit applies to the entire process.
+# Incomplete values may already be in the cache, so the test checks the memory of the entire process.
 LIMIT_MIB, ALLOWANCE_MIB = 64, 32
 HALVES = {
     "half a line": b"get some_key_that_is_cut_o",

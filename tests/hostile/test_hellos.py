@@ -1,9 +1,8 @@
-"""Floods of TLS handshakes, which cost the server a thousand times as much CPU time as the client.
+"""Floods of TLS handshakes. A handshake costs the server a thousand times as much CPU time as the client.
 
-The server has one worker thread. The test pauses it while it sends the messages, so that all messages wait for the
-worker at the same moment. Then the order of replies, or the CPU time, shows how the worker divides its time. Neither
-depends on other load of the machine.
-"""
+The server has one worker thread. The test pauses the server while it sends the messages, so that all messages are
+waiting when the worker resumes. The order of replies, or the CPU time, then shows how the worker divides its time.
+Neither depends on other load on the machine. """
 
 import contextlib
 import os
@@ -19,14 +18,13 @@ from server import wait_until
 
 pytestmark = pytest.mark.larder
 
-# This number exceeds the number of events that the worker handles in a batch, so the last request is in a later batch.
+# Exceeds the number of events that the worker handles in a batch, so that the last request is in a later batch.
 BATCH = 400
 ROUNDS = 3
-# A worker serves other connections after a millisecond of handshakes. In this time, it completes only a few of them,
+# A worker serves other connections after a millisecond of handshakes. In this time, it completes only a few handshakes,
 # far fewer than this limit.
 ANSWERED_BEFORE_MAX = BATCH // 4
-# The maximum CPU time for a closed connection, as a share of that for a handshake. The actual share is about a
-# twentieth.
+# The maximum CPU time for a closed connection ÷ the CPU time for a handshake. The actual ratio is about a twentieth.
 CLOSED_COST_SHARE_MAX = 1 / 3
 
 
@@ -61,7 +59,7 @@ def connections(server):
 @contextlib.contextmanager
 def silent_connections(server, others=0):
     """Provides `BATCH` silent connections to the TLS listener, in addition to `others` of the test. At the end of the
-    block, waits until the server has closed these connections, so that they are not in the next count."""
+    block, waits until the server has closed these connections, because the next count must not include them."""
     # The count includes the connection that reads it.
     rest = 1 + others
     with contextlib.ExitStack() as stack:
@@ -73,8 +71,8 @@ def silent_connections(server, others=0):
 
 @contextlib.contextmanager
 def paused(server):
-    """Pauses the server in the `with` block. At the end of the block, the server receives all messages that were sent
-    in it."""
+    """Pauses the server in the `with` block. At the end of the block, the server resumes, and receives all messages
+    that were sent during the block."""
     tasks = Path(f"/proc/{server.pid}/task")
     os.kill(server.pid, signal.SIGSTOP)
     try:
@@ -89,7 +87,7 @@ def state(task):
 
 
 def cpu_secs(server):
-    """Returns the CPU time of all threads of the server, from the kernel's statistics."""
+    """Returns the CPU time of all threads of the server in seconds, from the kernel's statistics."""
     tasks = Path(f"/proc/{server.pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -102,7 +100,7 @@ def await_input(socks):
     wait_until(lambda: len(waiting.poll(0)) == len(socks), "an answer on each connection")
 
 
-# Without a time limit for handshakes, the worker would answer at least 256 of them, a full batch of events, before the
+# Without a time limit for handshakes, the worker would answer a full batch of at least 256 handshakes before the
 # request without TLS.
 def test_clients_without_tls_do_not_wait_for_handshakes(server):
     message = hello()

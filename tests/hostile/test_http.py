@@ -17,7 +17,7 @@ from tiers import long
 
 pytestmark = pytest.mark.larder
 
-# More connections than the limit of HTTP.
+# More connections than HTTP permits.
 MANY = 300
 VALUE = bytes(900_000)
 # HTTP/2: types of frames, the flag of the last frame of a stream, and the header field `:status: 200`.
@@ -45,7 +45,7 @@ def peer(server):
 
 
 def is_served(server):
-    """Whether a new client gets and sets a value."""
+    """Returns whether a new client can get and set a value."""
     url = f"http://{server.http_address}/v1/keys/mine"
     try:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
@@ -55,7 +55,7 @@ def is_served(server):
 
 
 def await_a_free_connection(server):
-    """Waits until the server serves a new client, because it may have to disconnect a slow client first."""
+    """Waits until the server serves a new client. It may first have to disconnect a slow client."""
     wait_until(lambda: is_served(server), "service")
 
 
@@ -84,7 +84,7 @@ def test_many_slow_bodies(start):
 
 
 def test_many_clients_that_read_nothing(start):
-    """Unsent values keep a part of the cache in use. The server serves other clients with the rest."""
+    """Unsent values pin a part of the cache. The server serves other clients with the rest."""
     with attacked(start, (64 + 32) * MIB) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             for n in range(20):
@@ -127,8 +127,8 @@ def test_many_slow_large_uploads(start):
 
 
 def test_many_slow_readers_of_large_values(start):
-    """Clients read a little from time to time, so that their connections are not idle. The values exceed the buffers of
-    the operating system."""
+    """Clients read a little from time to time, which keeps their connections from being idle. The values exceed the
+    buffers of the operating system."""
     value = bytes(12 * MIB)
     with attacked(start, (64 + 32) * MIB, options=("-I", "16m")) as server:
         url = f"http://{server.http_address}/v1/keys/large"
@@ -219,7 +219,7 @@ def test_a_request_without_one_host(start, head, target):
 @pytest.mark.parametrize("window", [long(0), 1])
 @pytest.mark.parametrize("path", ["/v1/keys/small", "/v1/keys?limit=1000", "/v1/stats/conns", "/metrics", "/openapi.json"])
 def test_answers_that_wait_in_the_connection(start, path, window):
-    """HTTP/2 peers that grant a window of zero bytes or one byte, for many replies at once."""
+    """HTTP/2 peers grant flow-control windows of zero bytes or one byte for many replies at once."""
     with attacked(start) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             keys = f"http://{server.http_address}/v1/keys/"
@@ -252,7 +252,7 @@ def test_batches_of_many_parts(start):
 
 
 def test_batches_that_arrive_slowly_are_given_up(start):
-    """The clients send single bytes. This is too little progress, so the server gives their memory to other
+    """The clients send single bytes. The server counts this as too little progress, and gives their memory to other
     connections."""
     head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
     with attacked(start) as server:
@@ -295,7 +295,7 @@ def test_a_refused_request_keeps_its_connection(start):
         sock.sendall(put_head("a?tags=,", 1))
         sock.settimeout(0.2)
         with contextlib.suppress(TimeoutError):
-            # Before the body arrives, the server sends no reply, or a reply that announces the close of the connection.
+            # If the server replies before the body arrives, its reply must announce the close of the connection.
             assert sock.recv(1, socket.MSG_PEEK)
             assert answer_of(reader)[1]["connection"] == "close"
             return
@@ -305,7 +305,8 @@ def test_a_refused_request_keeps_its_connection(start):
 
 
 def test_a_body_that_was_asked_for_is_received_even_if_it_is_refused(start):
-    """The server rejects a body without a length after `100 Continue`, when the body has become too long."""
+    """After `100 Continue`, the server receives a body of unknown length, and rejects it only when it has become too
+    long."""
     with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:
         head = ["PUT /v1/keys/a HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", "Expect: 100-continue", "", ""]
         sock.sendall("\r\n".join(head).encode())
@@ -325,7 +326,7 @@ def test_a_refusal_announces_that_the_connection_closes(start, headers):
 
 
 def frames(sock):
-    """Yields the type, flags and content of each frame until the end of the connection. Replies to PINGs."""
+    """Yields the type, flags and content of each frame until the end of the connection. Answers PING frames."""
     with sock.makefile("rb") as reader:
         while head := reader.read(9):
             content = reader.read(int.from_bytes(head[:3], "big"))
@@ -335,7 +336,7 @@ def frames(sock):
 
 
 def test_no_request_of_many_is_cut_off(start):
-    """Requests wait for memory. On a slow machine, the server may reject some that wait for too long."""
+    """Requests wait for memory. On a slow machine, the server may reject requests that wait for too long."""
     with start("-m", "64", "-t", "2", http=True) as server:
         with server.connect() as sock:
             sock.sendall(b"set a 0 0 2\r\nhi\r\n")
@@ -360,8 +361,8 @@ def test_no_request_of_many_is_cut_off(start):
 
 
 def last_accepted_of_replaced(server):
-    """Returns the last stream that the server has accepted, according to the GOAWAY frames of a connection that another
-    one replaces."""
+    """Opens a connection that another connection replaces. Returns the last stream that the server has accepted on it,
+    according to its GOAWAY frames."""
     first = Peer(server.http_address)
     first.get("/v1/keys/a")
     while not first.ended:
@@ -379,5 +380,5 @@ def last_accepted_of_replaced(server):
 
 def test_a_replaced_connection_learns_which_requests_were_accepted(start):
     with start("--gateway-conns", "1", http=True) as server:
-        # The peer has a second to answer the server's PING, which a busy machine may exceed.
+        # The peer has a second to answer the server's PING. A busy machine may exceed this limit, so the test retries.
         wait_until(lambda: last_accepted_of_replaced(server) == 1, "a GOAWAY that names the only stream")

@@ -64,7 +64,7 @@ def test_garbage(start, first):
 
 
 def test_commands_with_broken_pieces(start):
-    """Lines of valid words in random order, which parsers reject late."""
+    """Lines of valid words in random order. Parsers reject such lines late."""
     words = b"get gets set cas incr mg ms ma md 0 1 -1 99999999999999999999 noreply key v T C q S".split()
     noise = random.Random(7)
     lines = [b" ".join(noise.choices(words, k=noise.randrange(1, 12))) for _ in range(20_000)]
@@ -76,7 +76,7 @@ def test_commands_with_broken_pieces(start):
 
 
 def closed_silently(sock):
-    """Whether the server closed the connection without a reply. With unread input, the close sends a reset."""
+    """Returns whether the server closed the connection without a reply. If input is unread, the close sends a reset."""
     try:
         return sock.recv(100) == b""
     except ConnectionResetError:
@@ -92,7 +92,8 @@ def test_a_connection_with_an_endless_line_is_closed(start):
 
 @pytest.mark.larder
 def test_a_get_line_without_end_is_bounded(start):
-    """Only lines of `get`, `gets`, `gat` and `gats` have no limit of length, because they may have many keys."""
+    """Lines of `get`, `gets`, `gat` and `gats` have no length limit, because they may have many keys. All other lines
+    have one."""
     with start("-m", "64", "-t", "2") as server:
         with server.connect(timeout=2) as sock, bounded(server):
             try:

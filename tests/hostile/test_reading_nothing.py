@@ -13,7 +13,8 @@ REQUESTS = 20_000
 
 
 def flood(sock, request, times):
-    """Sends until the server stops reading. Returns the number of sent bytes."""
+    """Sends `request` up to `times` times, but stops when the server stops reading. Returns the number of sent
+    bytes."""
     sock.settimeout(1.0)
     block, sent = request * 100, 0
     try:
@@ -82,7 +83,7 @@ def test_a_pipeline_is_sent_before_a_reply_is_read(start, count, length):
         replies = pipeline.execute()
         assert replies[1::2] == [True] * count
         assert all(reply == b"x" * length for reply in replies[::2])
-        # Sends the pipeline again, from a client that closes its sending side before it reads.
+        # Sends the pipeline again, from a client that shuts down its sending direction before it reads.
         get = b"get big\r\nset w 0 0 %d\r\n%s\r\n" % (length, b"y" * length)
         with server.connect(timeout=60) as late:
             late.sendall(get * count)
@@ -119,15 +120,15 @@ def test_a_pipeline_goes_on_when_others_free_memory(start):
 
 @pytest.mark.larder
 def test_pipelines_that_are_never_read_share_a_bound(start):
-    """Twelve clients send 20 MB each. The input of these clients takes at most half of the memory for connections, so
-    the server serves other clients."""
+    """Twelve clients send 20 MB each. Their input takes at most half of the memory for connections, and the server
+    still serves other clients."""
     pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"
         silent = [server.connect() for _ in range(12)]
         with bounded(server):
             for sock in silent:
-                # The server may disconnect a client that has read nothing for long.
+                # The server may disconnect a client that has not read for a long time.
                 with contextlib.suppress(ConnectionError):
                     flood(sock, pair, REQUESTS)
             with server.connect(timeout=60) as other:

@@ -1,4 +1,4 @@
-"""The server serves well-behaved clients, while others leave replies unread or values incomplete."""
+"""The server serves well-behaved clients while other clients leave replies unread or values incomplete."""
 
 import contextlib
 import time
@@ -14,12 +14,12 @@ SMALLER = b"y" * 300_000
 # A connection counts as stalled after 0.2 s without progress. The tests wait longer, because the server first fills the
 # socket's buffers with replies.
 STALL_SECS = 0.5
-# A value that stays in the connection's buffer until it is complete.
+# A value that stays in the connection's buffer until it is complete, and the pause between its two halves in seconds.
 BUFFERED, HALVES_SECS = b"z" * 30_000, 0.02
 
 
 class Client:
-    """A well-behaved client, which checks its replies."""
+    """A well-behaved client. It checks its replies."""
 
     def __init__(self, server):
         self.sock = server.connect()
@@ -45,7 +45,7 @@ class Client:
         return body[:-2] == value and self.replies.readline() == b"END\r\n"
 
     def find(self, key, value):
-        """Gets a key. Returns whether the reply is this value, or None on a miss."""
+        """Gets a key. Returns whether the reply has this value, or None on a miss."""
         self.sock.sendall(b"get %s\r\n" % key)
         if self.replies.readline() == b"END\r\n":
             return None
@@ -68,7 +68,7 @@ def client(server):
 
 @contextlib.contextmanager
 def silent(server, requests):
-    """Opens connections that each send a request and read nothing."""
+    """Opens a connection for each request. The connections send their requests and read nothing."""
     socks = []
     try:
         for request in requests:
@@ -88,7 +88,7 @@ def serve_all(server, secs=2):
     deadline, rounds = time.monotonic() + secs, 0
     with client(server) as good:
         while time.monotonic() < deadline or rounds < 10:
-            # Each set replaces a value. The memory of the old value is not free while a reply still uses it.
+            # Each set replaces a value. The old value's memory stays in use until no reply refers to it.
             assert good.set(b"good", SMALLER) == b"STORED\r\n", rounds
             assert good.get(b"good", SMALLER), rounds
             assert good.set(b"large%d" % rounds, LARGE) == b"STORED\r\n", rounds
@@ -132,14 +132,14 @@ ON_FLASH = 1200
 @pytest.mark.larder
 @pytest.mark.parametrize("length", [2000, 150_000])
 def test_items_on_flash_are_served_despite_clients_that_do_not_read(start, tmp_path, length):
-    """A get may have to wait about a second until the server takes the buffers of stalled clients."""
+    """A get may have to wait for about a second until the server reclaims the buffers of stalled clients."""
     value, count = b"z" * length, ON_FLASH * (1 if length > 10_000 else 50)
     path = f"ext_path={tmp_path / 'flash'}:512m"
     with start("-m", "64", "-t", "2", "-o", path) as server:
         with client(server) as good:
             for n in range(count):
                 assert good.set(b"f%d" % n, value) == b"STORED\r\n"
-                # Waits for the disk, because the server may evict items that it cannot write fast enough.
+                # Waits for the disk, because the server may evict items that it cannot write to flash fast enough.
                 if n % (count // 60) == 0:
                     wait_until(lambda: server.stats()["extstore_io_queue"] == "0", "writing all")
             assert int(server.stats()["extstore_objects_used"]) > count // 10
@@ -153,6 +153,6 @@ def test_items_on_flash_are_served_despite_clients_that_do_not_read(start, tmp_p
             with client(server) as good:
                 found = [good.find(b"f%d" % n, value) for n in range(0, count, count // 100)]
         shown = server.stats()
-        # The server evicts some items because it cannot write them fast enough.
+        # The server evicts some items because it cannot write them to flash fast enough.
         there = 100 * (1 - int(shown["evictions"]) / count)
         assert found.count(False) == 0 and found.count(True) > 0.7 * there, (found.count(True), shown)

@@ -29,7 +29,8 @@ def test_connections_over_the_limit_are_refused_and_others_served(start):
                 heard.append(first_answer(sock))
         served = sum(line.startswith(b"VERSION") for line in heard)
         # memcached serves fewer connections, because it also counts its own descriptors. After it has sent the error,
-        # the server resets the connection, which may discard the error. So the test requires only one received error.
+        # the server resets the connection. The reset may discard the error, so the test requires only one received
+        # error.
         assert ALLOWED / 4 <= served <= ALLOWED
         assert REFUSED in heard
         for sock in held:
@@ -39,7 +40,7 @@ def test_connections_over_the_limit_are_refused_and_others_served(start):
 
 
 def first_served(server):
-    """Whether the server serves a new client again after the flood."""
+    """Returns whether the server serves a new client again after the flood."""
     deadline = time.monotonic() + TIMEOUT_SECS
     while time.monotonic() < deadline:
         try:

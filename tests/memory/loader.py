@@ -7,8 +7,8 @@ from server import LOAD, MIB
 
 ALLOWANCE_BYTES = 32 * MIB
 KEY_LEN = 13
-# Maximum overhead of an item with a CAS value. It consists of the header, the item's share of the index at its usual
-# load, its share of the ghosts, and alignment.
+# Maximum overhead of an item with a CAS value. It consists of the header, the alignment, and the item's shares of the
+# index (at its usual load) and of the ghosts.
 OVERHEAD_LEN = 31
 
 
@@ -29,18 +29,19 @@ def fill(server, count, size, first=0, **more):
 
 
 def within_promise(server, limit_bytes):
-    """Checks that the maximum resident memory of the process was at most the limit plus the allowance."""
+    """Checks that the maximum resident memory of the process has not exceeded the limit plus the allowance."""
     peak = server.rss_peak()
     assert peak <= limit_bytes + ALLOWANCE_BYTES, f"{peak / MIB:.1f} MiB resident"
 
 
 def live_share(server, first, last, size, limit_bytes):
-    """Returns the share of the limit that the readable items of `first..last` take with their overhead."""
+    """Returns the share of the limit that the items among `first..last` that can still be read occupy, including their
+    overhead."""
     report = load(server, "probe", from_=first, to=last, size=size)
     assert report["wrong"] == 0, report
     return report["hits"] * (KEY_LEN + size + OVERHEAD_LEN) / limit_bytes
 
 
 def capacity(size, limit_bytes):
-    """Returns the number of items that fit into the limit without any waste."""
+    """Returns the number of items that would fit into the limit if no memory were wasted."""
     return limit_bytes // (KEY_LEN + size + OVERHEAD_LEN)

@@ -16,7 +16,7 @@ SMALL = 64 * MIB
 RUNS_MAX = 6
 GIB = 1024 * MIB
 LIVE_SHARE_MIN = 0.80
-# The number of bytes to store between two waits for the device.
+# Number of bytes to store before each wait for the flash device.
 PORTION_LEN = 4 * MIB
 
 
@@ -32,7 +32,7 @@ def test_filling_64_mib_with_one_size(start, size):
 
 @pytest.mark.parametrize("size", [long(50), long(230), 1000, 4000])
 def test_overwriting_a_third_of_the_time_leaves_most_memory_live(start, size):
-    """Overwritten items leave dead copies in the log. These copies must not take too much memory."""
+    """Overwritten items leave dead records in the log. These must not take too much memory."""
     window = capacity(size, SMALL)
     last = 4 * window
     with start("-m", "64", "-t", "2") as server:
@@ -74,7 +74,7 @@ def test_a_gibibyte_through_all_sizes(start):
             first += count
         found = load(server, "probe", from_=first - count, to=first, size=60)
         assert found["wrong"] == 0, found
-        # All new items would fit, but the eviction policy may keep some of the older ones instead.
+        # All new items would fit, but the eviction policy may keep some older items instead.
         assert found["hits"] > 0.5 * count
 
 
@@ -90,7 +90,7 @@ def test_many_writers_are_about_as_fast_as_one(start):
     count = 4 * capacity(20_000, SMALL)
     with start("-m", "64", "-t", "4") as server:
         fill(server, count, 20_000)
-        # Only the fastest runs count, because other load of the machine slows down some runs.
+        # Only the fastest runs count, because other load on the machine slows down some runs.
         took = {1: float("inf"), 16: float("inf")}
         for _ in range(RUNS_MAX):
             for threads in took:
@@ -103,8 +103,8 @@ def test_many_writers_are_about_as_fast_as_one(start):
 
 
 def fill_at_the_pace_of_flash(server, count, size):
-    """Stores `count` keys in portions. Waits for the writes of each portion, because a set evicts an item unwritten if
-    the write queue is full."""
+    """Stores `count` keys in portions. Waits until each portion is written to flash: if the write queue is full, a set
+    evicts items that are not on flash yet."""
     portion = max(1, PORTION_LEN // size)
     for first in range(0, count, portion):
         fill(server, min(portion, count - first), size, first=first)
@@ -113,14 +113,14 @@ def fill_at_the_pace_of_flash(server, count, size):
 
 @pytest.mark.parametrize("size", [long(600), 8000, 120_000])
 def test_items_on_flash_take_no_memory_beyond_the_promise(start, tmp_path, size):
-    """Stores items of four times the memory limit. Reads them twice, which promotes some of them, and overwrites them
-    at full speed."""
+    """Stores items with a total size of four times the memory limit. Reads them twice, which promotes some items, and
+    then overwrites them at full speed."""
     path = f"ext_path={tmp_path / 'flash'}:512m"
     count = 4 * capacity(size, SMALL)
     with start("-m", "64", "-t", "2", "-o", path) as server:
         fill_at_the_pace_of_flash(server, count, size)
         shown = server.stats()
-        # Flash has all items except the items that fit in memory.
+        # All items are on flash, except those that fit in memory.
         assert int(shown["extstore_objects_used"]) > count // 2, shown
         for _ in range(2):
             assert load(server, "probe", from_=0, to=count, size=size)["wrong"] == 0

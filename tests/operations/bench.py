@@ -9,7 +9,7 @@ from pathlib import Path
 from server import BUILT
 
 LARDER = BUILT / "larder"
-# Additional time to start and stop the load on a busy machine.
+# Additional seconds to start and stop the load on a busy machine.
 GRACE_SECS = 60
 
 
@@ -48,8 +48,8 @@ class Load:
 
 @contextlib.contextmanager
 def load(server, seconds, *options):
-    """Provides a `Load` with this duration in seconds or, with `None`, with the number of requests in `options`. It is
-    stopped at the end of the `with` block."""
+    """Provides a `Load` with this duration in seconds. If `seconds` is None, `options` contain the number of requests.
+    The end of the `with` block stops the load."""
     running = Load(server, seconds, *options)
     try:
         yield running

@@ -38,7 +38,7 @@ def raise_descriptor_limit(count):
 
 @contextlib.contextmanager
 def idle_connections(server, count):
-    """Opens `count` connections, each of which is idle after a set and a get."""
+    """Opens `count` connections. Each sends a set and a get, and is then idle."""
     with contextlib.ExitStack() as open_sockets:
         for _ in range(count):
             sock = open_sockets.enter_context(server.connect(timeout=30))
@@ -51,7 +51,7 @@ def idle_connections(server, count):
 
 
 def bytes_per_idle(server, count):
-    """Returns the additional resident memory of the server per idle connection, in bytes."""
+    """Returns the resident memory that each idle connection adds to the server, in bytes."""
     with idle_connections(server, 10):
         before = server.rss()
     with idle_connections(server, count):
@@ -73,7 +73,7 @@ def measure(server, asked):
 
 
 def compare(server, asked):
-    """Runs pairs of loads with and without idle connections, in alternating order. Returns the medians."""
+    """Runs pairs of loads, one with and one without idle connections, in alternating order. Returns the medians."""
     seen = {"without": [], "with": []}
     for pair in range(asked.pairs):
         for kind in ("without", "with") if pair % 2 == 0 else ("with", "without"):

@@ -35,7 +35,7 @@ def test_interval_logs_are_those_of_hdrhistogram(start, tmp_path):
     latency = run["commands"]["total"]["latency"]
     for percentile, name in [(50, "p50"), (99, "p99"), (99.9, "p99_9"), (100, "max")]:
         microseconds = whole.get_value_at_percentile(percentile) / 1000
-        # Both programs round to three significant digits.
+        # Both programs round latencies to three significant digits.
         assert abs(microseconds - latency[name]) <= 0.002 * latency[name], name
     begins = [second.get_start_time_stamp() for second in seconds]
     assert begins == [begins[0] + 1000 * number for number in range(len(begins))]

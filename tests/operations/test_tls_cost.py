@@ -8,8 +8,8 @@ import pytest
 from bench import load
 from server import Server
 
-# Number of requests of each of 50 connections. A run with a time limit could complete few requests on a busy machine,
-# and then measure mostly handshakes.
+# Number of requests on each of 50 connections. On a busy machine, a run with a time limit could complete few requests,
+# and would then mostly measure handshakes.
 REQUESTS = 1000
 # The maximum ratio of larderd's CPU time to memcached's. The measured ratio is 0.15 or less.
 RATIO_MAX = 1.3

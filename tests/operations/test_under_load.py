@@ -13,13 +13,13 @@ from server import MIB, TIMEOUT_SECS, wait_until
 
 pytestmark = pytest.mark.larder
 
-# Durations of the load in seconds. On a machine with other load, the load may end before all commands were sent. Then
-# the test tries a longer load.
+# Durations of the load in seconds. On a busy machine, the load may end before all commands were sent. The test then
+# tries a longer load.
 LOAD_SECS = (6, 20, 60)
 # Maximum duration of each reply. The limit is high enough for a machine of two cores with other load. `pytest -s` shows
 # the measured durations.
 SLOWEST_SECS_MAX = 5.0
-# The load has 400 MB of values, so memory is full after a few seconds at most.
+# The load has 400 MB of values, so memory is full after at most a few seconds.
 BUSY = [
     "-t", "1", "-c", "50", "--pipeline=4", "--ratio=1:3", "--key-maximum=100000",
     "--data-size=4000", "--distinct-client-seed",
@@ -68,7 +68,7 @@ def fill(sock, items):
 
 
 def under_load(server, operate, *options):
-    """Runs `operate()` during a load that lasts longer. Returns the load's report."""
+    """Runs `operate()` during a load that lasts longer than it. Returns the load's report."""
     for seconds in LOAD_SECS:
         with load(server, seconds, *options) as running:
             operate()
@@ -142,8 +142,8 @@ def test_certificates_are_reloaded(start, tmp_path, record_property):
     judge(operator, report, record_property)
 
 
-# Number of seconds by which a shutdown may exceed `SLOWEST_SECS_MAX`: a graceful shutdown waits up to ten seconds for
-# pending requests.
+# Seconds by which a shutdown with each signal may exceed `SLOWEST_SECS_MAX`. A graceful shutdown waits up to ten
+# seconds for pending requests.
 ENDS = {"SIGTERM": 0, "SIGINT": 0, "SIGUSR1": 10}
 
 

@@ -44,7 +44,7 @@ def keys(server):
 
 
 def items(server, of):
-    """Returns the items of these keys on a server, without remaining lifetimes and access times."""
+    """Returns the items of these keys on a server, omitting remaining lifetimes and access times."""
     with server.connect() as sock:
         found = {}
         for start in range(0, len(of), 500):
@@ -72,7 +72,7 @@ def parse(answer):
 
 
 def are_equal(leader, follower):
-    """Whether both servers have the same items."""
+    """Returns whether both servers have the same items."""
     of = keys(leader)
     return of == keys(follower) and items(leader, of) == items(follower, of)
 
@@ -84,7 +84,7 @@ def wait_for_equality(leader, follower):
     ask(leader, b"set %s 0 0 1\r\n1\r\n" % marker, b"STORED\r\n")
     wait_until(lambda: items(follower, [marker]) != {}, "the last change")
     wait_until(lambda: follower.stats("replication")["link"] == "following", "the copy")
-    # An item may expire up to a second later on the follower.
+    # Items may expire up to a second later on the follower.
     wait_until(lambda: are_equal(leader, follower), "the same items")
 
 
@@ -94,7 +94,8 @@ def is_following(follower):
 
 
 class Relay:
-    """Relays bytes between its own port and `target`. It can record, break, slow down or pause the connection."""
+    """Relays bytes between its own port and `target`. It can record the bytes, and break, slow down or pause the
+    connection."""
 
     def __init__(self, target):
         self.target = target

@@ -1,5 +1,5 @@
-"""`--follow`: a follower has the items of its leader after failures of the leader, of the follower, or of the
-connection."""
+"""`--follow`: after a failure of the leader, the follower or the connection, the follower has the items of its leader
+again."""
 
 import contextlib
 import os
@@ -150,11 +150,11 @@ def test_a_killed_follower_needs_a_full_sync():
             wait_until(lambda: is_following(copy), "the copy")
             copy.process.kill()
             copy.stop()
-    # The end of the `with` block checks that a leader without its followers shuts down cleanly.
+    # The end of the `with` block checks that the leader shuts down cleanly after its followers have stopped.
 
 
 def test_a_restarted_leader_is_followed_again(tmp_path):
-    """With -e, the leader keeps its items after a restart, and so do its followers."""
+    """With -e, the leader keeps its items over a restart, and its followers keep them, too."""
     file = tmp_path / "items"
     if not os.path.exists("/dev/shm"):
         pytest.skip("there is no /dev/shm")
@@ -209,7 +209,7 @@ def test_a_paused_follower_catches_up():
 
 
 def test_a_slow_link_causes_a_full_sync_and_delays_no_client():
-    """A cache of 64 MiB has journals of 4 MiB: 512 KiB for each of eight threads."""
+    """A cache of 64 MiB has journals of 4 MiB in total: 512 KiB for each of eight threads."""
     with Leader(options=["-t", "8"]) as leader, Relay(leader.replication_port) as relay:
         with follower(relay.port) as copy:
             wait_for_equality(leader, copy)

@@ -35,7 +35,7 @@ def other(folder):
 
 @pytest.fixture(scope="module")
 def tls(authority):
-    """Provides the options of a node with a valid certificate."""
+    """Provides the options that give a node a valid certificate."""
     return ["--cluster-tls", authority.issue("here", HERE)]
 
 

@@ -8,7 +8,7 @@ from pymemcache.client.base import Client
 
 from items import NEVER, Snapshot, brief, check_ttl
 
-# The lengths of values: from empty values to values in chains of segments. The longest need -I 8m.
+# The lengths of values, from empty values to values in chains of segments. The longest values need -I 8m.
 SIZES = [0, 1, 2, 9, 50, 230, 1000, 4000, 16_000, 65_536, 200_000, 1_000_000, 3_000_000, 5_000_000]
 ROOMY = ["-m", "512", "-I", "8m"]
 SMALL_ITEMS = 20_000
@@ -23,13 +23,13 @@ def client(server):
 
 
 def value(number, size):
-    """Returns a value of this size that depends on the number."""
+    """Returns a value of this size. Its content depends on the number."""
     first = number * 37 % 1000
     return POOL[first : first + size]
 
 
 class Contents:
-    """The stored items: for each key, the value, flags and lifetime in seconds, or None."""
+    """The expected items: for each key, its value, flags and lifetime in seconds, or None if it has no item."""
 
     def __init__(self, server, sizes=SIZES, small=SMALL_ITEMS):
         self.items, self.begun = {}, time.monotonic()
@@ -105,13 +105,13 @@ class Contents:
             self.set(key, b"%d" % start, flags=3, life=9000)
             counted = (start + up) % 2**64
             assert self.client.incr(key, up) == counted
-            # If the new number is shorter than the old one, spaces follow it, because the value keeps its length.
+            # If the new number is shorter than the old number, spaces follow it, because the value keeps its length.
             shown = self.client.get(key)
             assert shown.rstrip(b" ") == b"%d" % counted
             self.items[key] = (shown, 3, 9000)
 
     def spread(self, count):
-        """Stores many small items, so that the index grows. Deletes every fifth item and changes every seventh."""
+        """Stores many small items, which makes the index grow. Deletes every fifth item and changes every seventh."""
         small = {f"small-{n}": b"%d " % n + value(n, n % 200) for n in range(count)}
         assert self.client.set_many(small, expire=0) == []
         for number, (key, stored) in enumerate(small.items()):

@@ -3,14 +3,14 @@
 import time
 from typing import NamedTuple
 
-# The tolerance for lifetimes: the server's expiries have a resolution of a second, and reading takes time.
+# The tolerance for lifetimes in seconds: the server's expiries have a resolution of a second, and reading takes time.
 TTL_SLACK_SECS = 2
 NEVER = -1
 BATCH = 100
 
 
 class Item(NamedTuple):
-    """The fields of an item that `mg` returns. `ttl` is `NEVER` or in seconds."""
+    """The fields of an item that `mg` returns. `ttl` is in seconds, or `NEVER`."""
 
     value: bytes
     flags: int
@@ -31,7 +31,7 @@ def read_item(replies):
 
 
 def look_up(server, keys):
-    """Reads all keys (str). Returns each key's `Item` or None."""
+    """Looks up all keys (of type str). Returns an `Item` or None for each key."""
     keys, found = list(keys), {}
     with server.connect() as sock, sock.makefile("rb") as replies:
         for first in range(0, len(keys), BATCH):
@@ -61,8 +61,8 @@ class Snapshot:
         return [key for key, item in self.items.items() if item]
 
     def compare(self, server, may_miss=False):
-        """Checks that the server has the same items. With `may_miss`, some may have been evicted. Returns the number of
-        items that the server has."""
+        """Checks that the server has the same items. If `may_miss` is true, some may have been evicted. Returns the
+        number of items that the server still has."""
         now, kept = Snapshot(server, self.items), 0
         shortest, longest = now.begin - self.end, now.end - self.begin
         for key, found in now.items.items():

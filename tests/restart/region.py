@@ -9,7 +9,7 @@ from pathlib import Path
 from server import TIMEOUT_SECS
 
 TMPFS = Path("/dev/shm")
-# The signals that stop a server in most tests. After each of them, the items are kept.
+# The signals with which most tests stop a server. The items survive each of them.
 ENDS = ["SIGTERM", "SIGINT", "SIGUSR1", "SIGKILL"]
 
 
@@ -33,20 +33,20 @@ class Region:
         self.file = self.folder / "region"
 
     def start(self, *options, **more):
-        """Starts a server with this file. The end of the `with` block stops the server if it still runs."""
+        """Starts a server with this file. If it still runs at the end of the `with` block, the block stops it."""
         server = self.launch("-e", str(self.file), *options, **more)
         self.servers.append(server)
         return server
 
     def restart(self, server, name, *options, **more):
-        """Stops the server with a signal and starts another one, which must find the items."""
+        """Stops the server with a signal and starts another server, which must find the items."""
         end(server, name)
         server = self.start(*options, **more)
         assert_warm(server)
         return server
 
     def allocated(self):
-        """Returns the memory of the file, in bytes."""
+        """Returns the memory that the file occupies, in bytes."""
         return self.file.stat().st_blocks * 512
 
     def __enter__(self):
@@ -66,7 +66,7 @@ def state(server):
 
 
 def assert_warm(server):
-    """Checks that the server has found the items of the previous one."""
+    """Checks that the server has found the items of the previous server."""
     assert state(server) in ("warm", "repaired"), server.output()
 
 

@@ -1,5 +1,5 @@
-"""A system clock that was wrong at the first start with a memory file. After a restart with the right clock, absolute
-times are Unix times, and items keep their lifetimes."""
+"""The system clock is wrong at the first start with a memory file. After a restart with the right clock, absolute times
+are interpreted as Unix times, and items keep their lifetimes."""
 
 import struct
 import time
@@ -18,8 +18,8 @@ HEADER_LEN = 4096
 
 
 def note_at(file):
-    """The header of the memory file contains the server's time at the machine's start, in microseconds. Returns the
-    offset of this value in the header, and the value."""
+    """Returns the offset and the value of a field in the header of the memory file: the server's clock at the boot of
+    the machine, in microseconds."""
     expected = (time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)) * 1e6
     header = struct.unpack_from(f"<{HEADER_LEN // 8}Q", file)
     [index] = [n for n, word in enumerate(header) if abs(word - expected) < SLACK_SECS * 1e6]

@@ -1,5 +1,5 @@
-"""Damaged files, and files of other programs. The server refuses to start with a clear message, or starts, cold or with
-items. It never returns a wrong value."""
+"""Damaged files, and files of other programs. The server either refuses to start, with a clear message, or starts with
+or without the items. It never returns a wrong value."""
 
 import os
 import random
@@ -25,7 +25,7 @@ SEEDS, SEEDS_OF_LONG = range(8), range(8, 40)
 
 @pytest.fixture(scope="module")
 def stored(start):
-    """Provides a region file that a server has left, and its items."""
+    """Provides the region file of a server that has exited, and its items."""
     with Region(start) as region:
         server = region.start(*OPTIONS)
         contents = Contents(server, [10, 1000, 300_000], small=3000)
@@ -35,7 +35,7 @@ def stored(start):
 
 @pytest.fixture
 def damaged(stored, start):
-    """Provides a copy of that file, to be damaged, and the items."""
+    """Provides the items, and a copy of that file for the test to damage."""
     source, contents = stored
     with Region(start) as region:
         # `cp` keeps the holes of the file.
@@ -44,8 +44,8 @@ def damaged(stored, start):
 
 
 def survives(region, contents=None):
-    """Starts a server with the file, which may refuse to start. If it serves, checks that no value is wrong, that it
-    works, and that the next server has its items. Returns `restart_state`, or None if the server refuses."""
+    """Starts a server with the file. If it starts, checks that no value is wrong, that it works, and that the next
+    server has its items. Returns `restart_state`, or None if the server refuses to start."""
     try:
         server = region.start(*OPTIONS)
     except ExitedAtStart as refused:
@@ -58,7 +58,7 @@ def survives(region, contents=None):
     began = state(server)
     if began == "cold":
         assert not any(found.values())
-    # Commands that visit all items, and all data to which the index and the table refer.
+    # These commands visit all items, and all data to which the index and the table refer.
     with server.connect() as sock, sock.makefile("rb") as replies:
         sock.sendall(b"lru_crawler metadump all\r\n")
         for line in iter(replies.readline, b"END\r\n"):
@@ -100,7 +100,7 @@ def test_the_copy_of_a_file_is_used(damaged):
 
 
 def data_end(path):
-    """Returns the offset after the last bytes of a file that are not in a hole."""
+    """Returns the offset of the end of the last data in a file, after which there are only holes."""
     with open(path, "rb") as file:
         end = 0
         try:
@@ -115,7 +115,7 @@ def data_end(path):
     [0, 1, 4095, 4096, 8192, HEAD, MIB, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, -4096, -1],
 )
 def test_a_truncated_file(damaged, length):
-    """Truncates the file to a number of bytes, to a share of the data, or by a number of bytes."""
+    """Truncates the file to a number of bytes, to a share of its data, or by a number of bytes."""
     region, contents = damaged
     if isinstance(length, float):
         length = int(length * data_end(region.file))
@@ -180,7 +180,7 @@ def test_a_file_of_other_content(region, content):
 
 
 def test_a_region_of_another_boot(damaged):
-    """The header contains the kernel's boot ID. A copy from before a reboot has another one."""
+    """The header contains the kernel's boot ID. A copy from before a reboot has a different boot ID."""
     region, contents = damaged
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     big = bytes.fromhex(boot)

@@ -55,7 +55,7 @@ def test_items_are_kept_once(image):
     image.rebooted()
     server = image.start()
     contents.check(server)
-    # The server may listen earlier, but answers only after it has removed the image.
+    # The server may accept connections earlier, but answers only after it has removed the image.
     assert not image.file.exists(), "an image is used once"
     assert int(server.stats()["curr_items"]) == contents.live()
     # An image is written and used a second time, with later changes.
@@ -83,7 +83,8 @@ def test_other_ends_write_no_image(image, name):
 
 
 def test_the_region_is_newer_than_the_image(region):
-    """If the region exists, the server removes the image, because items deleted after the image must not return."""
+    """If the region exists, the server removes the image, because items that were deleted after the image was written
+    must not reappear."""
     image = Image(region, True)
     server = image.start()
     with client(server) as user:
@@ -104,7 +105,7 @@ def test_the_region_is_newer_than_the_image(region):
 
 
 def test_the_image_is_newer_than_the_region(region):
-    """If a server without -e has written the image, the items of the region are older, and must not return."""
+    """If a server without -e has written the image, the items of the region are older and must not reappear."""
     image, without = Image(region, True), Image(region, False)
     server = image.start()
     with client(server) as user:
@@ -119,7 +120,7 @@ def test_the_image_is_newer_than_the_region(region):
     with client(server) as user:
         assert user.get_many(["deleted", "changed"]) == {"changed": b"2"}
     assert not image.file.exists()
-    # From now on, the region is the newest again.
+    # From now on, the region is newer than the image again.
     with client(server) as user:
         user.set("changed", b"3")
     end(server, "SIGKILL")
@@ -130,7 +131,7 @@ def test_the_image_is_newer_than_the_region(region):
 
 
 def test_a_newer_image_that_is_damaged(region):
-    """The items of the region are older than the image, so they must not return, although the image is unusable."""
+    """The items of the region are older than the image. They must not reappear, even though the image is unusable."""
     image, without = Image(region, True), Image(region, False)
     server = image.start()
     with client(server) as user:
@@ -154,7 +155,7 @@ def test_the_path_of_an_image_is_too_long_for_the_region(region):
 
 @pytest.mark.parametrize("other", ["", ".other"], ids=["no image", "another image"])
 def test_a_start_without_the_option_removes_the_image(region, other):
-    """The items of the image are older than a change that a server with the region, and without the image, has made."""
+    """A server with the region but without the image has made a change after the image was written."""
     image = Image(region, True)
     server = image.start()
     with client(server) as user:
@@ -173,7 +174,7 @@ def test_a_start_without_the_option_removes_the_image(region, other):
 
 
 def test_an_image_that_is_older_than_the_flash(region):
-    """A server without the image has used the flash file, so items of the image may have been changed or deleted."""
+    """A server without the image has used the flash file. It may have changed or deleted items of the image."""
     image = Image(region, False)
     flash = f"ext_path={region.folder / 'flash'}:64m"
     server = image.start("-m", "16", "-o", flash)
@@ -240,8 +241,8 @@ def saved(start):
 
 
 def check_damaged(image, contents):
-    """Starts with a damaged image. Checks that the server refuses to start with a clear message, or works, after a cold
-    start or with all items."""
+    """Starts a server with a damaged image. Checks that it either refuses to start with a clear message, or works and
+    has all or none of the items."""
     try:
         server = image.start()
     except ExitedAtStart as refused:
@@ -264,7 +265,7 @@ def test_a_flipped_byte_anywhere_in_an_image(saved, image, seed):
     file, contents = saved
     rng = random.Random(seed)
     content = bytearray(file.read_bytes())
-    # The byte is one of the first 200, one of the last 200, or any.
+    # The damaged byte is one of the first 200, one of the last 200, or any byte.
     ends = [(0, 200), (len(content) - 200, len(content)), (0, len(content))][seed % 3]
     content[rng.randrange(*ends)] ^= rng.randrange(1, 256)
     image.file.write_bytes(content)

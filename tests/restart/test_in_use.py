@@ -11,7 +11,7 @@ from server import ExitedAtStart
 
 pytestmark = pytest.mark.larder
 
-# The time that a server waits for a file whose server is shutting down.
+# How long a server waits for a file while another server that uses it shuts down, in seconds.
 WAIT_SECS, SLACK_SECS = 10, 10
 
 

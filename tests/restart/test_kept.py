@@ -1,5 +1,5 @@
 """After SIGTERM, SIGINT, SIGUSR1 and SIGKILL, the next server has all items, and no deleted, flushed or expired item
-returns."""
+reappears."""
 
 import time
 
@@ -11,11 +11,11 @@ from region import ENDS, assert_warm, end, state, wait_past
 from server import wait_until
 from tiers import long
 
-# One signal that the server handles, and SIGKILL. The long tier tests the others.
+# The default tier tests one signal that the server handles, and SIGKILL. The long tier tests the others.
 NAMES = [name if name in ("SIGTERM", "SIGKILL") else long(name) for name in ENDS]
 pytestmark = [pytest.mark.larder, pytest.mark.parametrize("name", NAMES)]
 
-# Longer than the time that a server needs to start, on a machine with other load.
+# Longer than a server needs to start on a busy machine, in seconds.
 DELAY_SECS = 4
 
 
@@ -100,7 +100,7 @@ def test_a_client_may_choose_the_highest_cas(region, name):
 
 
 def test_meta_states_are_kept(region, name):
-    """Stale items, the right to recompute an item, the fetched state, and binary keys."""
+    """Tests stale items, the right to recompute an item, the fetched state, and binary keys."""
     server = region.start()
     assert ask(server, b"ms stale 5 T0\r\nvalue") == b"HD"
     assert ask(server, b"md stale I T1000") == b"HD"
@@ -188,7 +188,7 @@ def test_expired_items_stay_expired(region, name):
         stored = time.monotonic()
         wait_until(lambda: before.get("before-500000") is None, "expiry")
     end(server, name)
-    # These items expire while no server runs, so maintenance does not remove them.
+    # These items expire while no server runs, so no maintenance removes them.
     wait_past(stored + 5)
     server = region.start()
     assert_warm(server)

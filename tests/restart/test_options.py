@@ -1,5 +1,5 @@
-"""A restart with other options keeps all items or, with a lower -m, the number of items that fit it. Only a change of
--C (no CAS values) starts cold."""
+"""A restart with other options keeps all items or, with a lower -m, as many items as fit. Only a change of -C (no CAS
+values) causes a cold start."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tiers import long
 pytestmark = pytest.mark.larder
 
 SIZES = [10, 3000, 400_000]
-# Maximum memory of the region file beyond the limit of its items.
+# Maximum memory of the region file beyond its limit for items.
 ALLOWANCE = 8 * MIB
 
 
@@ -78,7 +78,7 @@ def test_a_lower_limit_evicts_step_by_step(region, name):
     filled = fill(server, 160)
     assert len(filled.live()) == len(filled.items)
     server = region.restart(server, name, "-m", "48")
-    # The values stay right during the evictions.
+    # No value is wrong after the evictions.
     filled.compare(server, may_miss=True)
     with client(server) as cache:
         assert cache.set("new", b"1")
@@ -109,7 +109,7 @@ def test_a_higher_limit_has_room_for_more(region, name):
 
 
 def test_cache_memlimit_does_not_affect_restarts(region):
-    """`cache_memlimit` raises and lowers the limit. The next server has the limit of its options."""
+    """`cache_memlimit` raises and lowers the limit, but the next server has the limit of its options."""
     server = region.start("-m", "64")
     with server.connect() as sock:
         for mib in (128, 32, 256):

@@ -40,7 +40,7 @@ def test_ten_restarts_keep_everything(region):
 
 
 def churn(server, rng, mib, mix=MIX):
-    """Stores `mib` MiB of values of all sizes of the mix. Returns each key's value."""
+    """Stores `mib` MiB of values, of all sizes in `mix`. Returns each key's value."""
     contents, stored = {}, 0
     with client(server) as user:
         while stored < mib * MIB:
@@ -73,7 +73,7 @@ def smallest(start):
     raise AssertionError(f"-m {SMALLEST_MIB_MAX} is refused")
 
 
-# Memory limits in MiB, numbers of threads, and the minimum share of a full cache that a restart then keeps.
+# Memory limits in MiB, numbers of threads, and the minimum share of the items of a full cache that a restart must keep.
 FULL = [(64, 4, 0.999), (24, 1, 0.999), (24, 16, 0.98)]
 
 
@@ -92,7 +92,7 @@ def test_ten_restarts_of_a_full_cache(region, mib, threads, share):
         assert kept >= share * len(before.live()), f"restart {n}: {kept} of {len(before.live())}"
         contents = {key: contents[key] for key in before.live()}
     assert int(server.stats()["evictions"]) >= 0
-    # After the restarts, the unused parts of open segments must not take much of the memory.
+    # Even after several restarts, unused parts of open segments must not occupy much memory.
     churn(server, rng, 2 * mib)
     assert int(server.stats()["bytes"]) >= 0.5 * mib * MIB
 
@@ -123,7 +123,7 @@ def test_restarts_while_nothing_is_stored(region):
 
 
 def test_memory_is_not_lost_with_each_restart(region):
-    """The server reuses segments that were open or being written at a crash."""
+    """The server reuses segments that were open or being written when it crashed."""
     server = region.start("-m", "32", "-t", "4")
     live = []
     for n in range(RESTARTS):

@@ -21,7 +21,7 @@ import yaml
 import rings
 from server import ROOT, TIMEOUT_SECS, Server, free_ports, wait_until
 
-# The name of the environment variable with the path of a memcached that was built with `--enable-proxy`.
+# Name of the environment variable that contains the path of a memcached built with `--enable-proxy`.
 MEMCACHED_PROXY = "LARDER_MEMCACHED_PROXY"
 # The number of keys in one request to a server.
 KEYS_PER_REQUEST = 500
@@ -33,17 +33,17 @@ def documented(language):
 
 
 def own_address():
-    """Returns a random loopback address, which hardly any other test uses, so that free ports stay free."""
+    """Returns a random loopback address. Hardly any other test uses the same address, so free ports on it stay free."""
     return "127." + ".".join(str(random.randint(1, 254)) for _ in range(3))
 
 
 def connect_client(host, port):
-    """Returns a client that waits for replies, and closes its connection after an error."""
+    """Returns a client that waits for replies and closes its connection after an error."""
     return pymemcache.Client((host, port), timeout=TIMEOUT_SECS, default_noreply=False)
 
 
 class Cluster:
-    """Independent servers, each of which can be killed and restarted."""
+    """Independent servers. Each can be killed and restarted."""
 
     def __init__(self, start, count=3, options=(), **more):
         self.host = own_address()
@@ -61,11 +61,11 @@ class Cluster:
         self.ports = {name: server.port for name, server in self.servers.items()}
 
     def client(self, name):
-        """Returns a client of one server, without the router."""
+        """Returns a client that connects directly to one server."""
         return connect_client(self.host, self.ports[name])
 
     def holders(self, keys):
-        """Returns for each key the names of the servers that have its item."""
+        """For each key, returns the names of the servers that have an item for it."""
         found = defaultdict(list)
         for name in self.servers:
             client = self.client(name)
@@ -87,7 +87,7 @@ class Cluster:
 
     @contextmanager
     def stopped(self, name):
-        """Pauses a server for a `with` block. It answers no requests, and its connections stay open."""
+        """Pauses a server for a `with` block. It answers no requests, but its connections stay open."""
         server = self.servers[name]
         server.process.send_signal(signal.SIGSTOP)
         try:
@@ -112,14 +112,14 @@ class Cluster:
 
 
 def is_stopped(pid):
-    """Whether SIGSTOP has stopped all threads of a process. The signal takes a moment to reach all of them."""
+    """Returns whether SIGSTOP has stopped all threads of a process. The signal takes a moment to reach all of them."""
     tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     return all(task.rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
 class Twemproxy:
-    """A running twemproxy, with the documented configuration and other `settings`. Without names, its ring consists of
-    the addresses of the servers."""
+    """A running twemproxy with the documented configuration, changed by `settings`. If `has_names` is false, the ring
+    uses the addresses of the servers instead of names."""
 
     def __init__(self, cluster, has_names=True, hash="fnv1a_64", is_redis=False, settings=None):
         self.host = cluster.host
@@ -134,7 +134,7 @@ class Twemproxy:
             **yaml.safe_load(documented("yaml"))["larder"],
             "hash": hash,
             "redis": is_redis,
-            # Other load on the machine must not look like a lost server.
+            # The timeout is so long that other load on the machine does not look like a lost server.
             "timeout": TIMEOUT_SECS * 1000,
             **(settings or {}),
             "servers": [
@@ -207,8 +207,8 @@ class Twemproxy:
 
 
 class MemcachedProxy(Server):
-    """A running memcached that is a router with the documented configuration. Skips the test if the environment
-    variable LARDER_MEMCACHED_PROXY names no program."""
+    """A running memcached that acts as a router, with the documented configuration. Skips the test if the environment
+    variable LARDER_MEMCACHED_PROXY is not set to a program."""
 
     def __init__(self, cluster, timeout=TIMEOUT_SECS):
         program = os.environ.get(MEMCACHED_PROXY)
@@ -238,7 +238,7 @@ class MemcachedProxy(Server):
 
 
 class Owners:
-    """The owners of keys: names of servers of a cluster."""
+    """Maps keys to their owners, which are names of servers of a cluster."""
 
     def __init__(self, ring, names):
         self.ring, self.names = ring, names

@@ -1,4 +1,4 @@
-"""Provides three servers and a router in front of them for each module."""
+"""Provides three servers with a router in front of them for each module."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from clusters import Cluster, MemcachedProxy, Twemproxy
 
 @pytest.fixture(scope="module")
 def cluster(start):
-    """Provides three servers. Requests of all clients reach each of them over one connection or a few."""
+    """Provides three servers. A router sends the requests of all clients to a server over one or a few connections."""
     with Cluster(start, options=["-t", "2"]) as cluster:
         yield cluster
 

@@ -10,8 +10,8 @@ import pymemcache
 
 @dataclass
 class Outcome:
-    """A request for a key of `owner`, with its start `begun` and its duration in `seconds`. `fault` is None if the
-    request was answered."""
+    """The outcome of a request for a key of `owner`. It started at the time `begun` and took `seconds`. `fault` is None
+    if the request was answered."""
 
     owner: str
     begun: float
@@ -20,8 +20,8 @@ class Outcome:
 
 
 class Load:
-    """Threads that store and read keys of each server, until the end of a block. A value contains its key, and `check`
-    reports recorded wrong values."""
+    """Threads that store and read keys of each server until the end of a block. A value contains its key. The threads
+    record wrong values, and `check` reports them."""
 
     def __init__(self, router, keys, threads=4):
         self.router, self.keys = router, keys

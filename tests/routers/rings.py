@@ -14,14 +14,14 @@ class Ring:
         self.points = sorted((point, name) for name in names for point in points(name))
 
     def owner(self, key):
-        """Returns the name of a key's server: the server of the first point that is not before the key. After the last
-        point, the ring wraps around."""
+        """Returns the name of the server that owns a key: the server of the first point at or after the key's hash.
+        After the last point, the ring wraps around."""
         at = bisect.bisect_left(self.points, (self.hash_key(key.encode()),))
         return self.points[at % len(self.points)][1]
 
 
 def points(name):
-    """Yields the points of a server: four for each MD5."""
+    """Yields the points of a server: four for each MD5 digest."""
     for number in range(POINTS_PER_SERVER // 4):
         digest = hashlib.md5(f"{name}-{number}".encode()).digest()
         yield from (int.from_bytes(digest[at : at + 4], "little") for at in range(0, 16, 4))
@@ -37,5 +37,6 @@ def fnv1a_64(key):
 
 
 def md5(key):
-    """Returns the hash of libmemcached's ketama: the first four bytes of the MD5."""
+    """Returns the hash that libmemcached's ketama uses: the first four bytes of the MD5 digest, in little-endian
+    order."""
     return int.from_bytes(hashlib.md5(key).digest()[:4], "little")

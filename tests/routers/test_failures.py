@@ -14,7 +14,7 @@ from server import wait_until
 
 ServerError = pymemcache.exceptions.MemcacheServerError
 RETRY_SECS = 2
-# The allowed delay of configured timeouts on a busy machine.
+# Seconds by which a busy machine may delay configured timeouts.
 DELAY_SECS = 4
 LOST = "cache1"
 
@@ -42,7 +42,7 @@ def keys_of_each(cluster, router, count=50):
 
 
 def until_answered(request):
-    """Repeats a request until the router no longer replies with an error, and returns the reply."""
+    """Repeats a request until the router's reply is not an error, and returns that reply."""
     answers = []
 
     def is_answered():
@@ -80,7 +80,7 @@ def test_a_killed_server_is_ejected_and_comes_back(cluster, twemproxy):
         assert load.faults(), "requests failed until then"
         ejected = min(o.begun for o in load.outcomes if o.owner == LOST and o.begun > dead and not o.fault)
         assert ejected - killed < DELAY_SECS
-        # The keys of the lost server are on the servers that own them in a ring without it.
+        # The keys of the lost server belong to the servers that own them in a ring without the lost server.
         client = twemproxy.client()
         for key in keys[LOST][:20]:
             store_until_held_by(others.owner(key), cluster, client, key, f"value of {key}".encode())
@@ -179,7 +179,8 @@ def test_a_paused_server_returns_with_old_values(cluster):
 
 @pytest.mark.larder
 def test_a_server_that_kept_its_items_returns_with_old_values(start):
-    """With -e, items survive `kill -9`. These include old values of keys that other servers have changed since then."""
+    """With -e, items survive `kill -9`. Other servers have changed some of these keys since, so the returning server
+    has old values."""
     if not os.path.exists("/dev/shm"):
         pytest.skip("there is no /dev/shm")
     prefix = f"/dev/shm/larder-test-{os.getpid()}-{random.random()}-"
@@ -204,8 +205,8 @@ def test_a_server_that_kept_its_items_returns_with_old_values(start):
 
 
 def test_behind_memcached_a_killed_server_is_missing_until_it_is_back(cluster, proxy):
-    """memcached's proxy ejects no server. Requests for keys of a lost server fail at once, and no other server gets
-    them."""
+    """memcached's proxy never ejects a server. Requests for keys of a lost server fail at once, and do not go to
+    another server."""
     keys = keys_of_each(cluster, proxy)
     with Load(proxy, keys) as load:
         wait_until(lambda: load.answered_since(0, LOST) > 100, "load")

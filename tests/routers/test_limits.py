@@ -4,7 +4,7 @@ import pytest
 
 from clusters import MemcachedProxy, Twemproxy, receive
 
-# Requests that close the connection without a reply.
+# Requests after which the router closes the connection without a reply.
 REFUSED = {
     "meta": b"mg key v\r\n",
     "meta no-op": b"mn\r\n",
@@ -47,7 +47,7 @@ def test_an_expiry_in_the_past_passes_as_touch(router):
 
 
 def test_a_connection_to_a_server_is_shared(cluster, router):
-    """Each server has one connection from the router, and one from the test, which reads the server's statistics."""
+    """Each server has one connection from the router, and one from the test for its statistics."""
     socks = [router.connect() for _ in range(200)]
     for number, sock in enumerate(socks):
         sock.sendall(b"set shared%d 0 0 1\r\n1\r\n" % number)
@@ -65,7 +65,7 @@ def proxy(cluster):
         yield router
 
 
-# Requests to memcached's proxy, and its replies. An empty reply means that the proxy closes the connection.
+# Requests to memcached's proxy with its replies. An empty reply means that the proxy closes the connection.
 OF_PROXY = {
     "meta set": (b"ms key 1\r\n1\r\n", b"HD\r\n"),
     "meta get": (b"mg key v k\r\n", b"VA 1 kkey\r\n1\r\n"),

@@ -11,8 +11,8 @@ from clusters import Cluster, Twemproxy, receive
 from server import TIMEOUT_SECS
 
 KEYS = 5000
-# Lengths around the size of twemproxy's buffers (16 KiB), around the length above which larderd stores and sends values
-# in pieces (64 KiB), and up to nearly the largest value.
+# Lengths around the size of twemproxy's buffers (16 KiB) and around the length above which larderd stores and sends
+# values in pieces (64 KiB), and further lengths up to nearly the maximum.
 LENGTHS = [0, 1, 100, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 262_144, 900 << 10]
 # Requests for the key, and the replies.
 EXCHANGES = [
@@ -53,8 +53,7 @@ def test_requests_one_by_one(router, client):
 
 
 def test_deletes_without_an_answer(router, client):
-    # memcached's proxy forwards the request as `delete key noreplY`, so the test checks that a server accepts this
-    # form.
+    # memcached's proxy forwards the request as `delete key noreplY`. The test checks that a server accepts this form.
     client.set("key", b"1")
     with router.connect() as sock:
         sock.sendall(b"delete key noreply\r\nget key\r\n")
@@ -67,8 +66,8 @@ def test_requests_at_once_to_all_servers(router):
     requests, answers = bytearray(), bytearray()
     for request, answer in EXCHANGES:
         if answer.startswith(b"CLIENT_ERROR") and not isinstance(router, Twemproxy):
-            # After a reply with CLIENT_ERROR, memcached's proxy closes its connection to the server, and the other
-            # requests on this connection fail.
+            # After a CLIENT_ERROR, memcached's proxy closes its connection to the server, and other requests on this
+            # connection fail.
             continue
         for key in keys:
             requests += request.replace(b" key", b" " + key)
@@ -95,7 +94,7 @@ def test_values_of_all_lengths(cluster, router, client):
 
 
 def test_values_up_to_the_limit_of_the_servers(start, router):
-    """Routers add no limit of the length."""
+    """Routers add no length limit of their own."""
     with Cluster(start, options=["-I", "8m", "-m", "256"]) as cluster, type(router)(cluster) as own:
         client = own.client()
         for length in [1 << 20, 3 << 20, 7 << 20]:
@@ -164,7 +163,7 @@ def test_counters_of_several_clients(router, client):
 
 
 def test_clients_with_values_of_all_lengths_at_once(router):
-    """Small requests and large ones of several clients share the router's connections."""
+    """Small and large requests of several clients share the router's connections."""
 
     def use(number):
         draw, own, known = random.Random(number), router.client(), {}
@@ -200,7 +199,7 @@ def check_places(cluster, router, client):
     assert cluster.holders(keys) == {key: [ring.owner(key)] for key in keys}
     owners = [ring.owner(key) for key in keys]
     for name in cluster.names:
-        # With 160 points for each server, shares have a standard deviation of 0.022.
+        # With 160 points per server, the standard deviation of a server's share is 0.022.
         assert 0.23 < owners.count(name) / KEYS < 0.43, "each server has a third"
     client.delete_many(keys)
     assert cluster.holders(keys) == {}

@@ -1,8 +1,8 @@
 """Agents of Debian (check_memcached, check_redis, collectd, munin, prometheus-redis-exporter, zabbix-agent2) with an
-empty, an evicting, a flash and a tagged server: the figures equal those of the server, and are plausible.
+empty server, an evicting server, a server with flash and a server with tags: the agents' figures equal those of the
+server, and are plausible.
 
-The packages are unpacked, and not installed, because some of them start services.
-"""
+The test unpacks the packages instead of installing them, because some of them would start services. """
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ def server(request, start, tmp_path_factory):
 
 
 def fill(server, kind):
-    """Stores items, reads some of them and some missing keys, and lets some items expire or drops their tags."""
+    """Stores items, reads some items and some missing keys, and lets some items expire or drops their tags."""
     if kind == "empty":
         return
     value, count = (b"x" * 600, ITEMS) if kind != "tagged" else (b"x" * 10, 2000)
@@ -85,7 +85,7 @@ def numbers(text, separator):
 
 
 def is_near(number, expected):
-    """Whether a figure equals that of the server, except for the agent's own requests."""
+    """Returns whether a figure equals that of the server, with a tolerance for the agent's own requests."""
     return abs(number - int(expected)) <= 50 + int(expected) // 50
 
 

@@ -1,4 +1,4 @@
-"""pymemcache's own integration tests, which its package contains, against larderd."""
+"""Runs pymemcache's own integration tests against larderd. Its package contains them."""
 
 import re
 import subprocess

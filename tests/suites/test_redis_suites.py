@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.larder, pytest.mark.long]
 
 # Commands that these tests use and that Larder does not have (docs/compatibility-redis.md).
 UNKNOWN = {"bitfield", "hlen", "hset", "lpush", "monitor", "sadd", "zadd"}
-# Commands and subcommands that redis-py's tests of commands use as well.
+# Additional unknown commands and subcommands that redis-py's tests of commands use.
 UNKNOWN_OF_COMMANDS = UNKNOWN | set("""
     acl bgsave bitop bitpos dump geoadd geopos getkeys getkeysandflags hincrby hincrbyfloat history hmset hrandfield
     hsetnx lastsave lcs lolwut lpushx malloc-stats module object pause pfadd randomkey replicaof reply rpush rpushx stats
@@ -55,7 +55,7 @@ REASONS = {
     "test_slowlog_get_limit": SETTINGS,
     "test_slowlog_length": SETTINGS,
 }
-# Tests of Redis Cluster, Redis Sentinel, and of servers with certificates.
+# Excludes tests of Redis Cluster, of Redis Sentinel, and of servers with certificates.
 LEFT_OUT = "not ClusterCache and not SentinelCache and not SSLCache"
 
 
@@ -90,9 +90,9 @@ def is_unknown(message, commands):
 
 
 def check(report, done, count, unknown=UNKNOWN, reasons=()):
-    """Fails if a test that `reasons` does not name has failed for another reason than a command in `unknown`, if a test
-    in `reasons` has passed, or if fewer than `count` tests have passed. Does not compare the reasons of the tests in
-    `reasons`."""
+    """Fails in three cases: a test outside `reasons` has failed, and not because of a command in `unknown`; a test in
+    `reasons` has passed; or fewer than `count` tests have passed. Does not check why the tests in `reasons` have
+    failed."""
     assert report.exists(), done.stdout[-4000:] + done.stderr[-4000:]
     failed, passed = outcomes(report)
     unexplained = {
@@ -104,7 +104,8 @@ def check(report, done, count, unknown=UNKNOWN, reasons=()):
 
 
 def run_redis_py(server, report, tests, *options):
-    """Runs files of redis-py's tests. Tracebacks have one line, because Python needs minutes for longer ones."""
+    """Runs files of redis-py's tests. Limits tracebacks to one line, because pytest needs minutes to format longer
+    ones."""
     url = f"redis://127.0.0.1:{server.resp_port}/0"
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-o", f"cache_dir={report.parent}", "--timeout", "60"]
     return subprocess.run(
@@ -130,8 +131,7 @@ def test_commands_of_redis_py(start, tmp_path, protocol):
     check(report, done, 165, UNKNOWN_OF_COMMANDS, REASONS)
 
 
-# An expression that excludes all settings of django-redis's tests except one. The names of the others contain these
-# words.
+# Excludes all settings of django-redis's tests except one: the names of the others contain these words.
 OTHER_SETTINGS = "gzip or herd or json or lz4 or msgpack or sentinel or sharding or usock or zlib or zstd"
 
 
@@ -140,7 +140,7 @@ def test_django_redis(start, tmp_path):
     sources, report = tmp_path / "sources", tmp_path / "report.xml"
     shutil.copytree(source("django-redis"), sources)
     with start("-o", "resp_db=15", resp=True) as server:
-        # The settings name the port of a server.
+        # The settings contain the port of a server, which is replaced by the port of this server.
         for file in (sources / "tests").rglob("*.py"):
             file.write_text(file.read_text().replace(":6379", f":{server.resp_port}"))
         done = subprocess.run(

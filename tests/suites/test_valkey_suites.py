@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.larder, pytest.mark.long]
 UNKNOWN_COMMANDS = """
     debug hmset hset lcs lpush reply rpush sadd save shutdown srandmember xgroup zadd
     """.split()
-# Settings that Larder does not have. They belong to replication, files on disk, scripts, and types other than strings.
+# Settings that Larder does not have. They concern replication, files on disk, scripts, and types other than strings.
 UNKNOWN_SETTINGS = """
     appendonly availability-zone import-mode list-max-listpack-size lua-time-limit min-replicas-to-write
     repl-ping-replica-period replica-serve-stale-data tracking-table-max-keys
@@ -40,8 +40,8 @@ REASONS = {
     "CLIENT GETREDIR provides correct client id": "continues a test that is left out",
     "Tracking only occurs for scripts when a command calls a read-only command": SCRIPTS,
 }
-# These tests would fail for reasons like those above. They are skipped, because they would also leave connections open,
-# which makes later tests fail.
+# These tests would fail for reasons like those above. The run skips them, because they would also leave connections
+# open and make later tests fail.
 SKIPPED = [
     "Invalid keys should not be tracked for scripts in NOLOOP mode",
     "Tracking info is correct",
@@ -64,8 +64,8 @@ def valkey():
 
 
 def adapted(sources, folder):
-    """Returns a copy of the tests without the functions and the setting that Larder does not have. After a failed test,
-    the next one has a new connection."""
+    """Returns a copy of the tests without the functions and the setting that Larder does not have. In the copy, the
+    test after a failed test uses a new connection."""
     subprocess.run(["cp", "-r", sources / "tests", folder], check=True)
     for name, old, new in [
         ("support/server.tcl", "    r function flush\n", ""),

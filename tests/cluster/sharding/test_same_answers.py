@@ -1,4 +1,5 @@
-"""HTTP and gRPC through nodes that do not own the items: the nodes answer like a server that owns them."""
+"""HTTP and gRPC through nodes that do not own the items: the replies are the same as those of a server that owns the
+items."""
 
 import contextlib
 import json
@@ -34,7 +35,7 @@ def alone(start):
 
 
 def rounded_secs(pattern, text):
-    """Rounds the seconds in a text to hundreds, to ignore the time between requests."""
+    """Rounds the seconds in a text to hundreds, which hides the time between requests."""
     return re.sub(pattern, lambda found: str((int(found[1]) + 50) // 100), text)
 
 
@@ -77,7 +78,7 @@ def http_answers(server, key):
         ("POST", url + "/append", {"content": large}),
         ("PUT", url, {"content": b"x" * (3 << 20)}),
         ("GET", url, {}),
-        # Value and key together are too large, so the server changes nothing.
+        # The item is too large, so the server changes nothing.
         ("PUT", url, {"content": b"x" * (2 << 20)}),
         ("PUT", url, {"content": b"x" * (2 << 20), "headers": {"If-Match": '"1"'}}),
         ("POST", url + "/append", {"content": b"x" * (2 << 20)}),
@@ -94,8 +95,8 @@ def http_answers(server, key):
         for method, path, more in requests:
             headers = {name: {"TAG": tag, "GOT": tag}.get(value, value) for name, value in more.get("headers", {}).items()}
             answer = http.request(method, path, **{**more, "headers": headers})
-            # `tag` is the entity tag of the first value. Two later replies replace it, because the requests after them
-            # need the current tag.
+            # `tag` is the entity tag of the first value. Two later replies replace it, because the requests that follow
+            # them need the current tag.
             if "etag" in answer.headers and (not tag or len(answers) in (4, 20)):
                 tag = answer.headers["etag"]
             shown = {name: value for name, value in answer.headers.items() if name not in VOLATILE}
@@ -215,7 +216,7 @@ def test_requests_that_can_not_be_forwarded_are_refused(two_groups):
                 else:
                     assert answer.status_code in (201, 204)
                     assert cache.Get(key=key.encode()).value == b"1"
-    # Each leader owns about half of the keys and rejects the others. A follower rejects all of them.
+    # Each leader owns about half of the keys and rejects the others. A follower rejects all keys.
     assert 16 < refused < 32, refused
 
 

@@ -1,4 +1,4 @@
-"""Many small items, stored in the order of their numbers, so that the index grows and segments fill up. The number of a
+"""Many small items, stored in the order of their numbers. They make the index grow and fill segments. The number of a
 key determines its value."""
 
 import zlib
@@ -13,14 +13,14 @@ DELETED_EVERY = 8
 
 class Bulk:
     """The items of one region. A value consists of the item's number, a checksum, and 10 to `longest` + 9 bytes of
-    text. With `evicts`, the server may drop items."""
+    text. If `evicts` is true, the server may evict items."""
 
     def __init__(self, seed, longest, evicts):
         self.seed, self.longest, self.evicts = seed, longest, evicts
-        # The chunks from `live_from` up to `next` were stored. The chunks in `torn` were not confirmed completely, so
-        # their items may be missing.
+        # The chunks from `live_from` to `next` - 1 were stored. The chunks in `torn` were only partly confirmed, so
+        # some of their items may be missing.
         self.live_from, self.next, self.torn = 0, 0, set()
-        # The chunks from this one up to `live_from` were flushed.
+        # The chunks from this one to `live_from` - 1 were flushed.
         self.flushed_from = 0
 
     def key(self, number):
@@ -32,7 +32,7 @@ class Bulk:
         return b"%d:%08x:" % (number, mixed) + body
 
     def chunk(self, chunk):
-        """Returns the requests of a chunk. Only the last one has a reply."""
+        """Returns the requests of a chunk. Only the last request gets a reply."""
         wire = []
         for number in range(chunk * CHUNK, (chunk + 1) * CHUNK):
             value = self.value(number)
@@ -52,8 +52,8 @@ class Bulk:
         if flush is None:
             return
         if flush.answered is None:
-            # The flush got no reply, so either all earlier items exist or all were flushed. The test no longer checks
-            # them.
+            # The flush got no reply, so the earlier items either all exist or were all flushed. The test no longer
+            # checks them.
             self.flushed_from = self.live_from = self.next
             self.torn.clear()
             return
@@ -64,7 +64,7 @@ class Bulk:
         self.torn.update(range(first + before, first + during))
 
     def expected(self, number):
-        """Returns the expected state of an item: there, gone or unsure."""
+        """Returns the expected state of an item: `there`, `gone` or `unsure`."""
         chunk = number // CHUNK
         if chunk in self.torn:
             return "unsure"
@@ -76,8 +76,8 @@ class Bulk:
         return "there"
 
     def sample(self, rng, fresh, older):
-        """Returns the numbers to look up: all of the last `fresh` chunks, and up to `older` random ones of all
-        chunks."""
+        """Returns the numbers to look up: all numbers of the last `fresh` chunks, and up to `older` random numbers of
+        all chunks."""
         first = max(self.flushed_from, self.next - fresh) * CHUNK
         numbers = set(range(first, self.next * CHUNK))
         if self.flushed_from < self.next:

@@ -1,8 +1,8 @@
-"""The load of a crash test: workers with their own keys. They send pipelines over raw sockets, so that the test can
-determine exactly which replies arrived.
+"""The load of a crash test: workers with their own keys. They send pipelines over raw sockets, because the test must
+know exactly which replies arrived.
 
-All requests of a round are generated before it starts, so that the server, not the load, is busy when it crashes.
-"""
+All requests of a round are generated before it starts. So it is the server that is busy when it crashes, and not the
+load. """
 
 import random
 import threading
@@ -13,20 +13,21 @@ from typing import NamedTuple
 from model import State
 
 POOL = bytes(random.Random(2).choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k=1 << 20))
-# The last request of every chunk of a pipeline. Its reply marks the end of the chunk's replies. No value contains it.
+# The last request of every chunk of a pipeline. Its reply marks the end of the chunk's replies, and no value contains
+# that reply.
 LAST, LAST_ANSWER = b"mn\r\n", b"MN\r\n"
 RECEIVE_LEN = 1 << 18
 TIMEOUT_SECS = 30
 # Lifetimes in seconds: of most items that expire, and of a few items that expire between rounds.
 LONG_SECS, SHORT_SECS = (1000, 70_000), (1, 3)
-# The lengths of values. Each entry has a cumulative share of the values, and the range of their lengths.
+# The lengths of values. Each entry has the cumulative share of values up to it, and the range of their lengths.
 LENGTHS = [(0.85, (1, 400)), (0.97, (400, 8000)), (0.999, (8000, 200_000)), (1, (200_000, 900_000))]
 LARGE_LENGTHS = [(0.2, (1, 20_000)), (0.7, (20_000, 200_000)), (1, (200_000, 900_000))]
 
 
 class Request:
-    """A request for one key. `apply(state, at)` returns the state afterwards and the bytes of the reply, for a request
-    that is sent at the time `at`. The `form` of the reply is `line`, `value` or `none`."""
+    """A request for one key. `apply(state, at)` returns the resulting state and the bytes of the reply if the request
+    is sent at the time `at`. The `form` of the reply is `line`, `value` or `none`."""
 
     __slots__ = ("wire", "form", "apply")
 
@@ -142,7 +143,7 @@ def count(key, delta, down):
             return state, b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
         number = int(state.value)
         number = max(number - delta, 0) if down else (number + delta) % 2**64
-        # If the new number is shorter than the old one, spaces follow it, because the value keeps its length.
+        # If the new number is shorter than the old number, spaces follow it, because the value keeps its length.
         value = b"%d" % number
         return state._replace(value=value.ljust(len(state.value)), cas=None), b"%d\r\n" % number
 
@@ -161,7 +162,7 @@ class Script:
         return next(self.rng.randrange(*range_) for share, range_ in self.lengths if drawn < share)
 
     def value(self, key):
-        """Returns a value: key, counter, checksum and a text, truncated to a random length."""
+        """Returns a value that consists of the key, a counter, a checksum and a text, truncated to a random length."""
         self.counter += 1
         length, first = self.length(), self.rng.randrange(1 << 16)
         body = POOL[first : first + length]
@@ -206,8 +207,8 @@ class Script:
         return meta_store(name, self.value(name), rng.randrange(2**16), self.life())
 
     def chunk(self):
-        """Returns a few requests in one pipeline. Only the last one may have a long reply, because a server that waits
-        for the client to read replies does not read requests."""
+        """Returns a pipeline of a few requests. Only the last request may have a long reply: while the server waits for
+        the client to read replies, it reads no requests."""
         made = []
         for _ in range(self.rng.choice([1, 1, 2, 3, 5, 8, 12])):
             if self.rng.random() < 0.2:
@@ -224,8 +225,8 @@ class Script:
 
 def split(received, forms):
     """Splits the received bytes into replies, one for each form. Returns the complete replies, and whether the server
-    has executed the complete chunk. The reply to a request of the form `none` is None. The replies end with the last
-    request that the server has certainly executed."""
+    has executed the complete chunk. The reply to a request of the form `none` is None. The last reply in the list is
+    that of the last request that the server has certainly executed."""
     answers, at = [], 0
     sure = 0
     for form in [*forms, "line"]:
@@ -257,8 +258,8 @@ class Played(NamedTuple):
 
 
 class Player(threading.Thread):
-    """Sends chunks over one connection, `delay` seconds after the event `go`, until the server is killed. `played` has
-    a `Played` for each sent chunk."""
+    """Sends chunks over one connection, from `delay` seconds after the event `go` until the server is killed. `played`
+    has a `Played` for each sent chunk."""
 
     def __init__(self, server, chunks, go, delay=0):
         super().__init__(daemon=True)
@@ -284,7 +285,7 @@ class Player(threading.Thread):
         try:
             self.sock.sendall(wire)
         except (BrokenPipeError, ConnectionResetError):
-            # Continues with the replies, because the server may have answered before it was killed.
+            # Still reads replies, because the server may have answered before it was killed.
             pass
         while not received.endswith(LAST_ANSWER):
             try:

@@ -1,13 +1,12 @@
 """Rounds of a crash test with flash: most items are on flash when the server is killed.
 
 In addition to the faults of `rounds`, some rounds end with a planned shutdown, and some servers start without flash,
-with a flash file of another length, or with a new file. Items on flash are then lost, and must not return. Items in
+with a flash file of another length, or with a new file. Items on flash are then lost and must not reappear. Items in
 memory may remain.
 
-The server, which is built with the feature `larder-server/delayed`, writes the keys of the items that it evicts to a
-file. No other item may be missing, except for a few: a `set` may evict an item on flash whose key has an equal hash
-prefix (docs/flash.md).
-"""
+The server is built with the feature `larder-server/delayed`, and writes the keys of evicted items to a file. Other
+items must not be missing, except for a few: a `set` may evict an item on flash whose key has the same hash prefix
+(docs/flash.md). """
 
 import random
 import tempfile
@@ -34,11 +33,11 @@ from rounds import (
 from server import LARDERD, TIMEOUT_SECS
 
 LOAD_SECS_MAX = 0.2
-# The number of live chunks of `FlashBulk`: about 90 MB, in addition to 2.5 MB of the workers' keys.
+# The number of live chunks of `FlashBulk`. They take about 90 MB, in addition to 2.5 MB for the workers' keys.
 WINDOW = 800
 PRELOADED = 500
-# The lengths of values, in the form of `crash_load`. The shortest value has 100 bytes, so that all items except numbers
-# exceed `ext_item_size`.
+# The lengths of values, in the form of `crash_load`. The minimum of 100 bytes makes all items except numbers exceed
+# `ext_item_size`.
 LENGTHS = [(0.5, (100, 800)), (0.95, (800, 4000)), (1, (4000, 9000))]
 # With the lowest memory limit, values of 12 KB or more have their own segments.
 LARGE_LENGTHS = [(0.6, (100, 9000)), (0.95, (9000, 40_000)), (1, (40_000, 120_000))]
@@ -47,12 +46,13 @@ SIZES_MIB = [256, 320]
 # Pauses between chunks in seconds. They give the server time to write items to flash before it evicts them.
 BULK_PACE_SECS, PACE_SECS = 0.006, 0.001
 POLL = b"stats\r\n" + LAST
-# The load sends no chunk of `FlashBulk` while more writes than this wait for the disk.
+# While more writes than this wait for the disk, the load sends no chunk of `FlashBulk`.
 WAITING_WRITES_MAX = 1
 PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
 FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
 LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
-# The load sends requests as fast as the server reads them, so that the server evicts many items unwritten.
+# The load sends requests as fast as the server reads them. So the server evicts many items before it has written them
+# to flash.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
 KINDS = [PACED, HEAVY, FLUSHED, LARGE]
 # Statistics that must stay zero, because all reads succeed.
@@ -60,12 +60,11 @@ FAULTS = ["badcrc_from_extstore", "miss_from_extstore", "flash_off"]
 
 
 class FlashBulk(Bulk):
-    """Items in chunks. Each chunk also deletes the items of an earlier chunk, which was stored `WINDOW` chunks before
-    it."""
+    """Items in chunks. Each chunk also deletes the items of the chunk that was stored `WINDOW` chunks earlier."""
 
     def __init__(self, seed, longest):
         super().__init__(seed, longest, evicts=False)
-        # The numbers of items that were missing at a check, and must not return.
+        # The numbers of items that were missing at a check. They must not reappear.
         self.missing = set()
 
     def value(self, number):
@@ -85,7 +84,7 @@ class FlashBulk(Bulk):
         return super().expected(number)
 
     def all(self):
-        """Returns the numbers of the items that may exist, and of an equal number of deleted items."""
+        """Returns the numbers of all items that may exist, and of as many deleted items."""
         return range(max(self.flushed_from, self.next - 2 * WINDOW) * CHUNK, self.next * CHUNK)
 
     def check(self, server, numbers):
@@ -97,7 +96,7 @@ class FlashBulk(Bulk):
 
 
 class Quiet(Totals):
-    """Counts failures and prints none."""
+    """Counts failures without printing them."""
 
     def fail(self, round_number, what):
         self.failures += 1
@@ -125,7 +124,7 @@ class DiskPacedPlayer(PacedPlayer):
 
 
 class FlashCampaign(Campaign):
-    """Rounds with one region file and one flash file, which is in `folder`."""
+    """Rounds with one region file, and one flash file in `folder`."""
 
     def __init__(self, totals, seed, kind, binary=LARDERD, runtime=None, folder=None):
         super().__init__(totals, seed, kind, binary, runtime)
@@ -136,7 +135,7 @@ class FlashCampaign(Campaign):
         self.size_mib = SIZES_MIB[0]
         # The keys of all items that have been evicted.
         self.evicted = set()
-        # Whether the test has made the server lose the items on flash since the last check.
+        # Whether, since the last check, the test has made the server lose the items on flash.
         self.lost_flash = False
         self.on_flash = 0
         # Whether flash holds almost no items.
@@ -180,7 +179,7 @@ class FlashCampaign(Campaign):
         self.is_empty |= is_first or change is not None
 
     def start_without_flash(self):
-        """Starts a server without flash. This server and the next one have only the items that were in memory."""
+        """Starts a server without flash. This server and the next server have only the items that were in memory."""
         most = str(max(self.kind.limits))
         self.server = self.region.start("-m", most, **self.more)
         if (shown := state(self.server)) == "cold":
@@ -208,8 +207,8 @@ class FlashCampaign(Campaign):
         self.on_flash = max(self.on_flash, int(self.server.stats()["extstore_objects_used"]))
 
     def note_evictions(self):
-        """Returns the keys that were evicted since the last call. The server writes a key before it removes the
-        item."""
+        """Returns the keys that were evicted since the last call. The server writes a key to the file before it removes
+        the item."""
         lines = self.evicted_keys.read().decode().splitlines()
         self.evicted.update(lines)
         return set(lines)
@@ -220,7 +219,7 @@ class FlashCampaign(Campaign):
         begin = time.monotonic()
         found = look_up(self.server, [key.name.decode() for key in keys])
         end = time.monotonic()
-        # A lower memory limit may have evicted items at the start.
+        # The start may have evicted items because of a lower memory limit.
         evicted = self.note_evictions()
         for key in keys:
             name, possible = key.name.decode(), key.states
@@ -288,8 +287,8 @@ class FlashCampaign(Campaign):
             self.follow(script, made, player.played, flush)
 
     def follow(self, script, chunks, played, flush):
-        """Computes the states that the keys of a worker may have. Counts a loss if an item was missing under load and
-        is not in the file of evictions."""
+        """Computes the states that the keys of a worker may have. If an item was missing under load but its key is not
+        in the file of evicted keys, counts a loss."""
         keys = [*script.keys, *script.numbers]
         states = {key: set(key.states) for key in keys}
         for key in keys:
@@ -316,14 +315,14 @@ class FlashCampaign(Campaign):
 
 
 def shown(poll, name):
-    """Returns a number in a reply to `stats`; 0 if the reply is truncated."""
+    """Returns a number from a reply to `stats`, or 0 if the reply is truncated before it."""
     prefix = f"STAT {name} ".encode()
     lines = poll.received.split(b"\r\n")[:-1]
     return next((int(line[len(prefix) :]) for line in lines if line.startswith(prefix)), 0)
 
 
 def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
-    """Runs rounds in campaigns, with the flash file alternately on tmpfs and in the directory of temporary files.
+    """Runs rounds in campaigns. The flash file is alternately on tmpfs and in the directory for temporary files.
     Returns the totals."""
     totals, done, campaigns = Totals(seed), 0, 0
     while done < rounds:

@@ -1,34 +1,33 @@
 """The possible states of a key after a crash, given the replies to its requests.
 
-A request without a reply was executed or not. A flush by another client was executed at some moment between its request
-and its reply. So a key has a set of possible states, which nearly always has one element.
-"""
+A request without a reply may or may not have been executed. A flush by another client was executed at some moment
+between its request and its reply. So a key has a set of possible states. This set nearly always has one element. """
 
 from typing import NamedTuple
 
 
 class Clock:
-    """The tolerance for expiries, in seconds: the maximum difference between the actual expiry of an item and the
-    expiry that its client expects. The server's expiries have a resolution of a second, and a busy machine may execute
-    a request late."""
+    """The tolerance for expiries: the maximum difference in seconds between the actual expiry of an item and the expiry
+    that its client expects. The server's expiries have a resolution of a second, and a busy machine may execute a
+    request late."""
 
     SLACK_SECS = 2.0
     slack_secs = SLACK_SECS
 
     @classmethod
     def note_request(cls, secs):
-        """Raises the tolerance if needed for a request that was answered after `secs`."""
+        """Raises the tolerance if a request that was answered after `secs` seconds requires this."""
         cls.slack_secs = max(cls.slack_secs, cls.SLACK_SECS + secs)
 
 
 class State(NamedTuple):
-    """The state of a key with an item. A key without an item has the state None."""
+    """The state of a key that has an item. The state of a key without an item is None."""
 
     value: bytes
     flags: int
     # The expiry on the client's monotonic clock; None for no expiry.
     expires: float | None
-    # None if it is unknown, because no reply contained it.
+    # None if it is unknown because no reply contained it.
     cas: int | None
 
 
@@ -44,7 +43,7 @@ class Impossible(Exception):
 
 
 class Key:
-    """A key with its possible states. With `evicts`, the server may evict items at any moment."""
+    """A key with its possible states. If `evicts` is true, the server may evict items at any moment."""
 
     __slots__ = ("name", "states", "evicts", "configs", "flush")
 
@@ -56,12 +55,12 @@ class Key:
     def begin(self, flush):
         """Starts a round with at most one flush."""
         self.flush = flush
-        # Each pair has a possible state, and whether the flush has been executed if the key has this state.
+        # Pairs of a possible state, and whether the flush has already been executed in this case.
         self.configs = {(state, False) for state in self.states}
 
     def _pass_time(self, begin, end):
-        """Adds the states that expiry, eviction or the flush may cause between the moments `begin` and `end`, without a
-        request for the key."""
+        """Adds the states that the key may reach between the moments `begin` and `end` without a request: by expiry,
+        eviction or the flush."""
         passed, flush = set(), self.flush
         surely = flush is not None and flush.answered is not None and flush.answered < begin
         maybe = flush is not None and not surely and flush.sent < end
@@ -101,8 +100,8 @@ class Key:
             self._pass_time(begin, end)
 
     def unanswered(self, requests, begin, end):
-        """Records that the server exited while these requests were in flight. It executed none, the first ones or all
-        of them."""
+        """Records that the server exited while these requests were in flight. It executed a prefix of them, which may
+        be empty or complete."""
         self._pass_time(begin, end)
         possible = set(self.configs)
         for request in requests:
@@ -113,14 +112,15 @@ class Key:
         self.configs = possible
 
     def end(self, now):
-        """Ends the round, after the server has exited."""
+        """Ends the round. The server must have exited."""
         self._pass_time(now, now)
         self.states = {state for state, _ in self.configs}
         self.configs = None
 
     def judge(self, found, begin, end):
-        """Compares the possible states with the `Item` (or None) that was read between the moments `begin` and `end`.
-        Returns the verdict: kept, absent, evicted, lost, wrong or back. The found item becomes the key's state."""
+        """Compares the possible states with `found`, the `Item` (or None) that was read between the moments `begin` and
+        `end`. Returns the verdict: kept, absent, evicted, lost, wrong or back. Afterwards, the key's only possible
+        state is the found one."""
         states = set()
         for state in self.states:
             if state is not None and state.expires is not None:
@@ -145,7 +145,7 @@ class Key:
 
 
 def fits(state, found, begin, end):
-    """Whether an item that was read between the moments `begin` and `end` can be the item of this state."""
+    """Returns whether an item that was read between the moments `begin` and `end` can be the item of this state."""
     if state.value != found.value or state.flags != found.flags:
         return False
     if state.cas is not None and state.cas != found.cas:

@@ -1,9 +1,8 @@
 """Rounds of a crash test: load, SIGKILL at a random moment, a restart with the same file, and a check of the workers'
-keys and of a sample of the others.
+keys and of a sample of the other keys.
 
 A campaign is a series of rounds with one region file. In most campaigns, memory is ample, and the server must keep at
-least 99.9 % of the items. In the others, the cache is full, so that the server evicts items. No value may be wrong.
-"""
+least 99.9 % of the items. In the others, the cache is full and the server evicts items. No value may ever be wrong. """
 
 import collections
 import random
@@ -21,7 +20,7 @@ from server import LARDERD, TIMEOUT_SECS, Server
 ROUNDS_PER_CAMPAIGN = 50
 WORKERS, NUMBERS = 4, 20
 LOAD_SECS_MAX = 0.05
-# Time for maintenance to remove expired items.
+# Seconds within which maintenance must remove expired items.
 COUNT_SECS = 15
 KEPT_SHARE_MIN = 0.999
 # The share of the rounds that change the memory limit under load.
@@ -29,24 +28,23 @@ RESIZE_SHARE = 0.2
 # The maximum number of printed failures. Further failures are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
-# The parameters of a campaign. `limits` are the memory limits in MiB, and `evicts` says whether the server evicts
-# items. `longest` is the parameter of `Bulk`. Each worker has `keys` keys, with long values if `large` is true. It
-# sends `pace` chunks of requests for each second of load. `flush_share` is the share of the rounds with a flush of all
-# items.
+# The parameters of a campaign. `limits` are the memory limits in MiB, and `evicts` is whether the server evicts items.
+# `longest` is the parameter of `Bulk`. Each worker has `keys` keys, with long values if `large` is true. It sends
+# `pace` chunks of requests per second of load. `flush_share` is the share of rounds with a flush of all items.
 Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
-# In a campaign, `Bulk` stores 55 MB on average, and up to 100 MB on a machine that is fast enough to send all requests.
+# In a campaign, `Bulk` stores 55 MB on average, or up to 100 MB if the machine is fast enough to send all requests.
 AMPLE = Kind("ample memory", [128, 160, 160, 160, 256], False, 100, 80, False, 6000, 0)
 LARGE = Kind("large values", [128, 128, 160], False, 100, 16, True, 400, 0.05)
 FULL = Kind("full memory", [16, 16, 16, 20, 24], True, 4000, 80, False, 6000, 0.1)
 FULL_LARGE = Kind("full of large values", [32, 32, 40], True, 4000, 80, True, 400, 0.05)
 SMALL = FULL._replace(name="little memory", limits=[4, 4, 5, 8], longest=500)
-# Each campaign of 50 rounds has the next kind. A run of 200 rounds has the first four kinds, and a run of 350 rounds
-# has all of them.
+# Campaigns of 50 rounds cycle through these kinds. A run of 200 rounds covers the first four kinds, and a run of 350
+# rounds all of them.
 KINDS = [AMPLE, FULL, LARGE, AMPLE._replace(flush_share=0.2), FULL_LARGE, SMALL, AMPLE]
 
 
 class Interrupted(Server):
-    """A server that is killed some seconds after its process has started, possibly before it serves."""
+    """A server that is killed `delay` seconds after its process has started, possibly before it accepts connections."""
 
     def __init__(self, delay, *words, **more):
         self.delay = delay
@@ -59,7 +57,7 @@ class Interrupted(Server):
 
 
 class Killer:
-    """A process that sends signals. A thread could be late, because other threads hold the interpreter lock."""
+    """A process that sends signals. A thread could send them late, because other threads hold the interpreter lock."""
 
     SCRIPT = 'while read -r delay signal pid; do sleep "$delay"; kill -s "$signal" "$pid"; done'
 
@@ -242,7 +240,7 @@ class Campaign:
             self.totals.count(verdict, self.number, key, expected, item)
 
     def finish(self):
-        """Checks all items and, without evictions and flushes, that the server counts them exactly."""
+        """Checks all items. Without evictions and flushes, also checks that the server's count of items is exact."""
         self.number += 1
         self.start(False)
         self.check_keys()
@@ -253,7 +251,7 @@ class Campaign:
         self.server.stop()
 
     def check_count(self):
-        """Waits until the count is right, because the server counts expired items until maintenance removes them."""
+        """Waits until the count is right: the server counts expired items until maintenance removes them."""
         deadline = time.monotonic() + COUNT_SECS
         while (shown := int(self.server.stats()["curr_items"])) != (there := self.dumped()):
             if time.monotonic() > deadline:
@@ -267,7 +265,7 @@ class Campaign:
 
 
 class Lazy:
-    """A text that is built only when it is printed."""
+    """A text that is built only if it is printed."""
 
     def __init__(self, make, *words):
         self.make, self.words = make, words
@@ -277,7 +275,7 @@ class Lazy:
 
 
 def read_flush(played):
-    """Returns the flush of a round, or None if it was not sent: the times of sending and of the reply."""
+    """Returns the flush of a round (the times of sending and of the reply), or None if it was not sent."""
     if not played:
         return None
     chunk = Played(*played[0])

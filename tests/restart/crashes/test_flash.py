@@ -1,4 +1,4 @@
-"""Items on flash after restarts: crashes under load, and changed or damaged flash files."""
+"""Items on flash after restarts: after crashes under load, and with changed or damaged flash files."""
 
 import os
 import random
@@ -23,7 +23,7 @@ ROUNDS, ROUNDS_OF_DEFAULT = int(os.environ.get("FLASH_ROUNDS", "10")), 2
 SEED = int(os.environ.get("LARDER_SEED", random.randrange(2**32)))
 SIZE_MIB = 64
 ITEMS, VALUE_LEN = 30_000, 1000
-# The time that a server waits for a file whose server is shutting down.
+# How long a server waits for a file while another server that uses it shuts down, in seconds.
 WAIT_SECS, SLACK_SECS = 10, 10
 HEADER_LEN = 4096
 
@@ -86,7 +86,7 @@ def check(server):
 
 
 def check_use(server):
-    """Checks that the server stores items and finds them again, also on flash."""
+    """Checks that the server stores items and finds them again, including items on flash."""
     keys = {f"new-{n}": value(n) for n in range(20_000)}
     with client(server) as user:
         for key, stored in keys.items():
@@ -118,7 +118,7 @@ def test_another_file_of_the_same_size(flash):
     assert on_flash(server) < 1000
     assert 0 < check(server) <= in_memory
     check_use(server)
-    # After another restart, without flash, no item of the first file returns either.
+    # Another restart, this time without flash, also brings back no item of the first file.
     server = flash.region.restart(server, "SIGKILL", "-m", "16")
     check(server)
 
@@ -176,7 +176,7 @@ def test_a_truncated_file(flash, length):
     except ExitedAtStart as refused:
         assert refused.status == 71 and str(flash.file) in refused.output
         return
-    # The file has its previous length again, with holes.
+    # The file then has its previous length again, but with holes.
     assert check(server) > 0
     check_use(server)
 
@@ -209,7 +209,7 @@ def test_two_servers_with_one_file(flash):
 
 
 def test_a_start_without_flash(flash):
-    """Items on flash do not return with the flash file."""
+    """After a start without flash, the items on flash stay lost, even if a later start uses the flash file again."""
     server = flash.stored()
     in_memory = ITEMS - on_flash(server)
     server = flash.region.restart(server, "SIGKILL", "-m", "64")
@@ -223,7 +223,7 @@ def test_a_start_without_flash(flash):
 
 
 def test_a_kill_in_the_middle_of_writes(flash):
-    """The server is writing to flash at each kill."""
+    """Each kill happens while the server writes to flash."""
     server = flash.start()
     for round_number in range(5):
         done = threading.Event()

@@ -20,7 +20,7 @@ CAMPAIGNS_MAX = 20
 
 
 def report(totals, rounds, capsys):
-    """Prints the totals, even if the test passes, and checks them."""
+    """Prints the totals even if the test passes, and checks them."""
     with capsys.disabled():
         print(f"\nrestart: {rounds} rounds, {totals.line()}, seed {totals.seed}")
     assert totals.passed, totals.line()
@@ -62,7 +62,7 @@ def touch_some(campaign):
 
 
 def store_again(campaign):
-    """Stores items again with the same values, so that they get new CAS values."""
+    """Stores items again with the same values, which gives them new CAS values."""
     found = present(campaign)
     return "wrong", [
         (key, b"set %s %d 0 %d\r\n%s\r\n" % (key.name, state.flags, len(state.value), state.value))
@@ -91,7 +91,7 @@ def present(campaign):
     "tamper", [delete_some, change_some, touch_some, store_again, bring_back, change_bulk]
 )
 def test_the_rounds_notice_changes(request, tamper):
-    """Checks the test itself: it finds each change made between the crash and the check of the keys."""
+    """Tests the test itself: it detects each change that is made between the crash and the check of the keys."""
     expected = set()
 
     class Tampered(Campaign):
@@ -105,7 +105,7 @@ def test_the_rounds_notice_changes(request, tamper):
                     assert sock.recv(100)
 
     asked, totals = request.config.getoption, Totals(SEED)
-    # A few rounds on a busy machine may leave no items to change.
+    # On a busy machine, a few rounds may leave no items to change.
     for campaign in range(CAMPAIGNS_MAX):
         Tampered(totals, f"{SEED}-{campaign}", AMPLE, asked("--server"), asked("--runtime")).run(0, 6)
         if expected:

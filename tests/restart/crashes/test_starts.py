@@ -26,8 +26,8 @@ INTERRUPTED, INTERRUPTED_OF_LONG = 10, 30
 
 
 def test_crashes_while_starting(request, region):
-    """A server that is killed at any moment of its start leaves the file intact. The test kills only two starts in
-    succession, because after three the server discards the file."""
+    """A server that is killed at any moment of its start leaves the file intact. The test kills at most two starts in
+    succession, because after three failed starts the server discards the file."""
     asked, rng = request.config.getoption, random.Random(1)
     server = region.start("-m", "128")
     contents = Contents(server, SIZES, small=20_000)
@@ -44,7 +44,7 @@ def test_crashes_while_starting(request, region):
     contents.check(server)
 
 
-# Not SIGQUIT, because background processes of a shell ignore it.
+# SIGQUIT is not tested, because background processes of a shell ignore it.
 @pytest.mark.parametrize("name", ["SIGABRT", "SIGXCPU"])
 def test_other_signals_keep_the_items(region, name):
     server = region.start()
@@ -125,7 +125,7 @@ def user_options():
 
 @pytest.mark.parametrize("path", ["region", "./region", None])
 def test_a_daemon_keeps_its_items(request, region, path):
-    """The server runs in the background. Some paths are relative to the working directory of the start."""
+    """The server runs in the background. Some paths are relative to the directory in which it was started."""
     binary = request.config.getoption("--server")
     options = [*user_options(), "-d", "-e", path or str(region.file)]
     for value in (None, b"1", b"2"):
