@@ -90,7 +90,7 @@ struct caller {
     memcached_st *own;
     char key[64];
     size_t key_len;
-    /* Sets alternate between these values, so that a get that returns the previous value is detected. */
+    /* Sets alternate between these values. If a get returns the previous value, the check detects it. */
     char *values[2];
     long errors;
     char first_error[200];
@@ -185,7 +185,7 @@ static struct caller *callers_for(long threads, memcached_pool_st **pool) {
     return callers;
 }
 
-/* Prints the number of the callers' errors and frees the callers. */
+/* Prints the total number of the callers' errors, and frees the callers. */
 static void finish(struct caller *callers, memcached_pool_st *pool, long threads, const char *name) {
     long errors = 0;
     const char *first = NULL;
@@ -228,7 +228,7 @@ static void *loaded(void *place) {
     struct caller *caller = place;
     bool (*operations[])(struct caller *, long) = {set, get};
     set(caller, 0);
-    /* Between the two waits, load() reads the CPU time of this process. */
+    /* Between these two waits, load() reads the CPU time of this process. */
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     uint64_t before = now_nanos(), end = before + (uint64_t)(secs * 1e9);
@@ -315,7 +315,7 @@ static void load(long threads) {
     free(started);
 }
 
-/* Gets all keys over the first caller's connection. Checks each value, and that values arrive in the order of keys. */
+/* Gets all keys over the first caller's connection. Checks each value, and that the values arrive in the order of `keys`. */
 static void get_many(struct caller *callers, const char **keys, size_t *lens, size_t count) {
     memcached_st *used = take(&callers[0]);
     if (used == NULL)
