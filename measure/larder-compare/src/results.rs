@@ -178,7 +178,7 @@ impl LatencyProfile {
 /// A measurement counts as disturbed if other programs use more than this share of the machine's
 /// CPU time, in percent.
 const DISTURBED_PERCENT: f64 = 5.0;
-/// Maximum number of measurements of a cell that other programs disturb.
+/// Maximum number of attempts at a cell if other programs disturb its measurements.
 pub(crate) const ATTEMPTS_MAX: usize = 3;
 
 impl Record {

@@ -315,7 +315,8 @@ static void load(long threads) {
     free(started);
 }
 
-/* Gets all keys over the first caller's connection. Checks each value, and that the values arrive in the order of `keys`. */
+/* Gets all keys over the first caller's connection. Checks each value, and that values arrive in the order of
+ * `keys`. */
 static void get_many(struct caller *callers, const char **keys, size_t *lens, size_t count) {
     memcached_st *used = take(&callers[0]);
     if (used == NULL)
