@@ -2,7 +2,7 @@
 //!
 //! The program stores `--items` values of `--value-bytes` under keys of 16 bytes, and every cache
 //! has room for all of them. Then threads look up Zipf-distributed keys, and read a byte of each
-//! value. In each hundred operations, `--sets` operations store the value again instead. The
+//! value. Of every hundred operations, on average `--sets` store the value again instead. The
 //! program prints one JSON object. `scripts/bench embedded` runs it.
 #![expect(clippy::print_stdout, reason = "the program prints its measurements")]
 
@@ -20,7 +20,7 @@ use std::time::Instant;
 
 type Key = [u8; 16];
 
-/// The operations of each cache.
+/// The operations that the benchmark runs on each cache.
 trait Bench: Send + Sync {
     /// Returns a byte of the value under a key.
     fn read(&self, key: &Key) -> Option<u8>;
@@ -148,7 +148,8 @@ fn user_ns() -> i64 {
         * 1000
 }
 
-/// Returns the operations of one thread: keys, and whether each is stored.
+/// Returns the operations of one thread. Each consists of the number of a key, and whether to store
+/// its value rather than read it.
 fn plan(arguments: &Arguments, thread: usize) -> Vec<(u32, bool)> {
     let mut rng = SmallRng::seed_from_u64(thread as u64);
     let zipf = Zipf::new(f64::from(arguments.items), 0.99).expect("an exponent");

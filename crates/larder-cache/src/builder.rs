@@ -61,8 +61,8 @@ impl Builder {
         Self { threads: Some(threads.max(1)), ..self }
     }
 
-    /// Sets whether values have versions, for [`Cache::compare_and_swap`]. Each item then takes 8
-    /// bytes more. The default is false.
+    /// Sets whether values have versions, for [`Cache::compare_and_swap`]. Each item then needs 8
+    /// more bytes. The default is false.
     pub fn versions(self, has_versions: bool) -> Self {
         Self { has_versions, ..self }
     }
@@ -73,9 +73,9 @@ impl Builder {
     /// If an insert or a removal evicts the item, its thread calls the listener after the operation
     /// has taken effect and before the operation returns. If maintenance evicts the item, the
     /// cache's own thread calls the listener. The listener may use the cache. If the listener
-    /// panics, so does the insert or removal, which has taken effect. A panic in the cache's own
-    /// thread has no further effect. If the listener owns a clone of the cache, the cache is never
-    /// freed.
+    /// panics, the insert or removal panics, too, but it has already taken effect. The cache
+    /// catches a panic in its own thread. If the listener owns a clone of the cache, the cache is
+    /// never freed.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }

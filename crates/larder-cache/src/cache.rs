@@ -180,7 +180,7 @@ impl Cache {
     }
 }
 
-// A closure that panics leaves the cache unchanged, because the drop of a `Claim` ends its batch.
+// The cache stays valid if a closure panics, because dropping a `Claim` ends its batch.
 impl UnwindSafe for Cache {}
 impl RefUnwindSafe for Cache {}
 

@@ -25,7 +25,7 @@ impl Clock {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Advances to the time since the start.
+    /// Advances the clock to the time that has passed since its start.
     pub(crate) fn advance(&self) {
         self.now.fetch_max(second_of(self.start.elapsed()).unwrap_or(u32::MAX), Relaxed);
     }

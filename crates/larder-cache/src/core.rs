@@ -37,7 +37,7 @@ impl Core {
         }
     }
 
-    /// Starts maintenance soon, on its own thread.
+    /// Wakes the maintenance thread.
     pub(crate) fn wake(&self) {
         // If the channel is full, the thread has already been woken.
         let _ = self.waker.try_send(());

@@ -89,8 +89,8 @@ pub enum InsertError {
     /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of
     /// the memory.
     TooLarge,
-    /// No item can be evicted now, because readers or writers use all segments, or no memory is
-    /// left for the table of tags. A retry may succeed.
+    /// Readers or writers use all segments, so no item can be evicted now; or there is no memory
+    /// for the table of tags. A retry may succeed.
     OutOfMemory,
 }
 

@@ -1,4 +1,4 @@
-//! Calling the program's listener for evictions.
+//! Delivers evictions to the program's listener.
 //!
 //! The engine reports an eviction while it holds its locks, so the thread only adds the eviction to
 //! a queue of its own. After the operation has released the locks, the thread calls the listener,
@@ -44,7 +44,7 @@ pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
 }
 
 /// Calls listeners for all evictions in the queue of this thread, including evictions by listeners.
-/// A call from a listener has no effect.
+/// Does nothing if a listener calls it.
 pub(crate) fn deliver() {
     if IS_DELIVERING.replace(true) {
         return;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
-/// If work is left after a time slice of maintenance, the thread pauses for this time. Maintenance
-/// thus uses about a tenth of a core.
+/// If work is left after a time slice of maintenance, the thread pauses for this time, so
+/// maintenance uses about a tenth of a core.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Starts the thread. It stops after the last clone of the cache is dropped.

@@ -41,7 +41,7 @@ impl Stats {
             counters.classes.iter().map(count).sum()
         };
         let of_thread = &counters.thread;
-        // Refused swaps count as stores of memcached's protocol, but store nothing.
+        // Like memcached, `cmd_set` counts refused swaps, although they store nothing.
         let refused_swaps = of_classes(|class| class.cas_badval.get()) + of_thread.cas_misses.get();
         Self {
             hits: of_classes(|class| class.get_hits.get()),

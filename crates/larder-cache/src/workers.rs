@@ -5,7 +5,8 @@
 //! a call further up the same thread's stack, uses that slot, the call takes another free slot, or
 //! creates a temporary handle. A call never waits for a slot. A cache therefore keeps at most
 //! [`SLOTS`] handles until it is dropped, and no state of threads that have exited. If a program
-//! has only one cache, the cache never has more handles than there were calls at the same time.
+//! has only one cache, its number of handles never exceeds the maximum number of concurrent calls
+//! so far.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
@@ -93,7 +94,7 @@ impl Workers {
         })
     }
 
-    /// Returns the sums of all counters.
+    /// Returns the sum of the counters of all slots and of dropped temporary handles.
     pub(crate) fn counters(&self) -> Counters {
         let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.slots.iter().map(|slot| &slot.counters);
@@ -116,7 +117,7 @@ impl Worker<'_> {
     }
 }
 
-/// The use of a handle. Dropping it ends the batch.
+/// Exclusive use of a handle during one batch of operations. Dropping it ends the batch.
 pub(crate) struct Claim<'w> {
     workers: &'w Workers,
     worker: Worker<'w>,
@@ -250,7 +251,7 @@ impl Claim<'_> {
         self.store_uploaded(key, &op, value)
     }
 
-    /// Stores a value after an upload, if its length requires one.
+    /// Stores a value. Uploads it first if its length requires an upload.
     pub(crate) fn store_uploaded(
         &mut self,
         key: HashedKey<'_>,

@@ -16,10 +16,11 @@ pub struct OpContext<'a, E: Engine> {
     pub limits: &'a Limits,
     /// The time, read once for the batch.
     pub now: Now,
-    /// The observer of the events of operations. Without an observer, the cost of an operation is
+    /// The observer of the events of operations. Without an observer, events cost each operation
     /// one branch.
     pub observer: Option<&'a dyn Observer>,
-    /// The items that a transaction watches. Without a guard, the cost of an update is one branch.
+    /// The items that a transaction watches. Without a guard, this check costs each update one
+    /// branch.
     pub guard: Option<&'a Guard>,
 }
 
@@ -36,7 +37,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
     }
 
     /// Samples a request for the statistics of hot keys: counts about one request in a hundred. An
-    /// interface calls this for each key of an answered request. Instead, it may call
+    /// interface calls this for each key of an answered request, or calls
     /// [`HotKeys::pick`](crate::HotKeys::pick) once for a whole batch.
     #[inline]
     pub fn sample(&self, key: HashedKey<'_>) {
@@ -75,7 +76,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
             is_refused = !may_change;
             let is_there = matches!(item, Lookup::Hit(_));
             let (change, result) = decide(item);
-            // The removal of an expired or missing item is no change.
+            // The removal of an expired or missing item does not count as a change.
             has_changed = guard.is_some()
                 && may_change
                 && match change {

@@ -14,7 +14,7 @@ const KEYS_LEN_MAX: usize = 128 << 10;
 /// The maximum memory of a queue, in bytes.
 pub const EVENT_QUEUE_LEN_MAX: usize = KEYS_LEN_MAX + EVENTS_MAX * size_of::<OwnedEvent>();
 
-/// The kind of an event. An [`EventFilter`] selects some of them.
+/// The kind of an event. An [`EventFilter`] selects some of the kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventKind {
@@ -62,7 +62,7 @@ pub struct EventFilter {
     pub one_in: u32,
 }
 
-/// An event of an item.
+/// An event that concerns an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemEvent<K> {
     /// The kind of the event.
@@ -128,8 +128,8 @@ impl EventQueue {
         self.filter.kinds
     }
 
-    /// Adds an event if the filter selects it. Counts it as lost if the queue is full. Also counts
-    /// it as lost while the watcher has not read that earlier events were lost.
+    /// Adds an event if the filter selects it. Counts it as lost if the queue is full, or if the
+    /// watcher has not yet read the count of earlier lost events.
     pub fn push(&self, event: &ItemEvent<&[u8]>) {
         let ItemEvent { kind, key, value_len, ttl, time } = *event;
         if !self.filter.kinds.has(kind) || !key.starts_with(&self.filter.prefix) {
@@ -143,7 +143,7 @@ impl EventQueue {
         state.draw_gap(self.filter.one_in);
         let is_full = state.events.len() >= EVENTS_MAX || state.keys_len + key.len() > KEYS_LEN_MAX;
         // After a loss, further events are lost until the watcher has read the loss. The watcher
-        // thus reads few losses of many events each.
+        // then reads few losses, each of many events.
         if is_full || state.lost > 0 {
             state.lost += 1;
             return;
@@ -157,8 +157,8 @@ impl EventQueue {
         }
     }
 
-    /// Polls the next entry. An empty queue keeps the task's waker and calls it when an event
-    /// arrives.
+    /// Polls the next entry. If the queue is empty, stores the task's waker and calls it when an
+    /// event arrives.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<WatchEntry> {
         let mut state = self.lock();
         if let Some(event) = state.events.pop_front() {

@@ -13,7 +13,8 @@ pub struct Watched {
 }
 
 /// Watched items. An operation with a guard changes a watched item only if its CAS and expiry are
-/// unchanged since the start of the watch. The first change of an item ends its watch.
+/// unchanged since the start of the watch. The transaction's own first change of an item ends the
+/// watch of this item.
 #[derive(Debug, Default)]
 pub struct Guard {
     watched: RefCell<Vec<Watched>>,
@@ -28,8 +29,8 @@ impl Guard {
         Self { watched: RefCell::new(watched), ..Self::default() }
     }
 
-    /// Returns whether the guard has refused an update, because a watched item did not have the
-    /// version at the start of the watch.
+    /// Returns whether the guard has refused an update, because the version of a watched item has
+    /// changed since the start of the watch.
     #[must_use]
     pub fn is_violated(&self) -> bool {
         self.is_violated.get()
@@ -56,25 +57,25 @@ impl Guard {
         allows
     }
 
-    /// Notes that the transaction has changed the item under a key.
+    /// Records that the transaction has changed the item under a key.
     pub(crate) fn note_change(&self, key: &[u8]) {
         self.watched.borrow_mut().retain(|watched| *watched.key != *key);
         self.has_changed.set(true);
     }
 
-    /// Notes that the transaction has removed all items.
+    /// Records that the transaction has removed all items.
     pub(crate) fn note_flush(&self) {
         self.watched.borrow_mut().iter_mut().for_each(|watched| watched.version = None);
         self.has_changed.set(true);
     }
 
-    /// Notes that the transaction has invalidated the items of a tag.
+    /// Records that the transaction has invalidated the items of a tag.
     pub(crate) fn note_dropped_tag(&self) {
         self.has_changed.set(true);
     }
 }
 
-/// Returns the CAS and the expiry of an item. Each change of an item changes one of them.
+/// Returns the CAS and the expiry of an item. Each change of an item changes at least one of them.
 #[must_use]
 pub fn version_of<L>(item: &Item<'_, L>) -> (u64, Expiry) {
     (item.cas, item.attributes.expiry)

@@ -3,9 +3,9 @@
 //! About one request in a hundred is counted, in tables of a fixed size. The algorithm is
 //! Space-Saving (Metwally, Agrawal and El Abbadi, *Efficient Computation of Frequent and Top-k
 //! Elements in Data Streams*, 2005). If a table is full, a new key replaces the key with the lowest
-//! count. It continues with this count, which is also noted as its possible error. Thus a count is
-//! never too low, and `count - error` is never too high. All counts are halved every ten seconds,
-//! so that old hot keys fade.
+//! count. The new key inherits this count, which is also stored as its possible error. A count is
+//! therefore never too low, and `count - error` is never too high. All counts are halved every ten
+//! seconds, so that old hot keys fade.
 
 use larder_store::Seconds;
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const KEYS_MAX: usize = 128;
 /// The maximum number of prefixes in a thread's table.
 const PREFIXES_MAX: usize = 64;
-/// The maximum number of bytes that a table keeps of a name. All names of a thread together have at
-/// most 48,000 bytes.
+/// A table stores at most this many bytes of a name. All names of a thread together have at most
+/// 48,000 bytes.
 const NAME_LEN_MAX: usize = 250;
 /// The mean number of requests per counted request.
 const GAP: u64 = 100;
@@ -49,7 +49,7 @@ pub struct HotKey {
 /// The hottest keys and prefixes of all threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HotKeyReport {
-    /// The number of counted requests. Each halving halves it, too.
+    /// The number of counted requests. Each halving of the counts halves this number, too.
     pub samples: u64,
     /// Keys, the most frequent first.
     pub keys: Vec<HotKey>,
@@ -70,7 +70,7 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// Passes over `requests` requests, and decides whether one of them is counted. Returns the
+    /// Advances by `requests` requests, and decides whether one of them is counted. Returns the
     /// index of the request to count, or `None` if none of them is to be counted. Only the owning
     /// thread may call this.
     #[inline]
@@ -88,8 +88,8 @@ impl HotKeys {
     fn start_gap(&self, left: u64, requests: u64) -> usize {
         let (passed, mut gap) = (requests.saturating_sub(left), 0);
         let mut random = self.random.load(Relaxed);
-        // At most one of these requests is counted, so draw further gaps until one ends after all
-        // of them.
+        // Count at most one of these requests: draw further gaps until the next counted request is
+        // after all of them.
         while gap <= passed {
             // Xorshift (Marsaglia 2003).
             random ^= random << 13;
@@ -181,7 +181,7 @@ impl Sample {
 ///
 /// Hashes, counts and names are separate arrays with one slot per name, so that the search of the
 /// hashes for a name reads little memory. If the table is full, a new name takes a slot with the
-/// lowest count. The search for such a slot continues after the slot that was replaced last. So one
+/// lowest count. The search for such a slot continues after the slot that was replaced last, so one
 /// scan of all slots serves many new names. This works because the lowest count only rises, except
 /// when all counts are halved.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
-//! Latency histograms of one thread, by class of command. Each bound of a bucket is the previous
-//! bound times the fourth root of two. The bound of a bucket is therefore at most 19 % above any
-//! latency in the bucket. The first bucket, which starts at 0, and the last bucket, which has no
-//! bound, are exceptions.
+//! Latency histograms of one thread, one per class of commands. The upper bound of each bucket is
+//! the previous bound times the fourth root of two, so it is at most 19 % above any latency in the
+//! bucket. Exceptions are the first bucket, which starts at 0, and the last bucket, which has no
+//! bound.
 
 use crate::counter::Counter;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl CommandClass {
     }
 }
 
-/// Numbers of answered requests, by class.
+/// The number of answered requests in each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnsweredCounts([u32; CommandClass::ALL.len()]);
 
@@ -160,8 +160,8 @@ impl Histogram {
         self.nanos.add(nanos.saturating_mul(count));
     }
 
-    /// Returns the number of requests in each bucket: one for each bound, and the bucket without a
-    /// bound.
+    /// Returns the number of requests in each bucket, in the order of [`Self::BOUNDS`]. The last
+    /// bucket has no bound.
     pub fn buckets(&self) -> impl Iterator<Item = u64> {
         self.buckets.iter().map(Counter::get)
     }

@@ -23,7 +23,8 @@ pub enum StoreOutcome {
     /// Nothing can be evicted to make room, or the caller of
     /// [`OpContext::swap`](crate::OpContext::swap) could not show the old item.
     OutOfMemory,
-    /// The leader of the group has no CAS value left, and can reserve none now.
+    /// The leader of the group has used up its range of CAS values, and cannot reserve another
+    /// range now.
     NoCas,
     /// The item is on slower storage: repeat the operation.
     Pending,

@@ -49,7 +49,7 @@ counters! {
 pub struct Counters {
     /// Counts that do not depend on an item.
     pub thread: ThreadCounters,
-    /// Counts by the size class of the item, from class 0.
+    /// Counts for each size class of items, starting with class 0.
     pub classes: Vec<ClassCounters>,
     /// Latencies of requests.
     pub latencies: Latencies,
@@ -82,7 +82,8 @@ impl Counters {
         sum
     }
 
-    /// Counts in `class`, the size class of an item. Does nothing if `class` is `None`.
+    /// Calls `count` with the counters of `class`, the size class of an item. Does nothing if
+    /// `class` is `None`.
     #[inline]
     pub fn class(&self, class: Option<usize>, count: impl FnOnce(&ClassCounters)) {
         if let Some(class) = class.and_then(|class| self.classes.get(class)) {

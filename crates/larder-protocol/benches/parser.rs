@@ -11,7 +11,7 @@ fn main() {
     divan::main();
 }
 
-/// Parses a pipeline of equal requests.
+/// Measures how fast the parser reads a pipeline of identical requests.
 fn parse(bencher: Bencher<'_, '_>, request: &[u8]) {
     let input = request.repeat(BATCH);
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {

@@ -1,4 +1,4 @@
-//! Prints the hashes of a Lua script on standard input, for the tables of
+//! Reads a Lua script from standard input and prints its hashes for the tables in
 //! `src/resp/script/known.rs`: `cargo run -p larder-protocol --example script_hash < SCRIPT`
 #![expect(clippy::print_stdout, reason = "it is a program")]
 

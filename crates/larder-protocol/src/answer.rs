@@ -1,9 +1,7 @@
-//! The type of all replies, [`Answer`], which all protocols share, and functions that decode the
-//! bytes that a server sends.
+//! Decoders for the replies that a server sends. All protocols share one reply type, [`Answer`].
 //!
-//! Each function reads the first answer in a buffer. The functions find its end with
-//! [`crate::response`], whose limits apply. Replies borrow from the buffer; nothing is copied or
-//! allocated.
+//! Each function decodes the first reply in a buffer. [`crate::response`] finds the end of the
+//! reply, and its limits apply. A reply borrows from the buffer; nothing is copied or allocated.
 //!
 //! ```
 //! use larder_protocol::answer::{Answer, Flag, read_text};
@@ -27,21 +25,21 @@ use crate::text::tokens::Tokens;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
     /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. The reply to `ma`
-    /// with `v` is also a hit, with the number as text.
+    /// with `v` is also a hit. Its value is the number as text.
     Hit {
         /// The bytes of the value, without a line end.
         value: &'b [u8],
         /// The other requested fields.
         returned: AnswerFields<'b>,
     },
-    /// A meta command was executed, without a value: `HD`.
+    /// A meta command succeeded, and the reply has no value: `HD`.
     Done {
         /// The requested fields.
         returned: AnswerFields<'b>,
     },
     /// A value was stored: `STORED`, and success of a binary store.
     Stored {
-        /// The fields of the head in binary, such as the new CAS; no fields in text.
+        /// In binary, the fields of the reply's head, such as the new CAS. In text, no fields.
         returned: AnswerFields<'b>,
     },
     /// An item was removed: `DELETED`, and success of a binary delete.
@@ -72,10 +70,10 @@ pub enum Answer<'b> {
         /// length of the value that the client sent.
         returned: AnswerFields<'b>,
     },
-    /// The number after a classic or binary increment or decrement, or a RESP integer.
+    /// The result of a classic or binary increment or decrement, or a RESP integer.
     Number(u64),
     /// The end of a reply in several parts: `END`, and the end of binary statistics. This is also
-    /// the reply to `mn` and to a binary noop, which follows all earlier replies.
+    /// the reply to `mn` and to a binary noop. The server sends it after all earlier replies.
     End,
     /// The server's version.
     Version(&'b [u8]),
@@ -88,14 +86,14 @@ pub enum Answer<'b> {
     },
     /// The head of a RESP array: this many elements follow.
     Array(usize),
-    /// Any other line, without its end: the reply to `me` or an administrative command, a RESP
+    /// Any other line, without its line end: the reply to `me` or an administrative command, a RESP
     /// simple string other than `OK`, or the list of SASL mechanisms.
     Line(&'b [u8]),
     /// The request was refused.
     Error {
-        /// Whether the request caused the error, rather than the server. This is true for `ERROR`
-        /// and `CLIENT_ERROR`, for some binary statuses such as invalid arguments, and for the RESP
-        /// codes `ERR`, `WRONGTYPE`, `NOAUTH` and `NOPERM`.
+        /// True if the request caused the error, false if the server caused it. It is true for
+        /// `ERROR` and `CLIENT_ERROR`, for some binary statuses such as invalid arguments, and for
+        /// the RESP codes `ERR`, `WRONGTYPE`, `NOAUTH` and `NOPERM`.
         client: bool,
         /// The server's error message, without the line's end. In text and RESP, it includes the
         /// first word.
@@ -110,7 +108,8 @@ pub enum RefusalReason {
     NotANumber,
     /// The item would be larger than the server allows.
     TooLarge,
-    /// There is no memory for the item, or the leader of the group has no CAS value left for it.
+    /// There is no memory for the item, or the leader of the group has used up its range of CAS
+    /// values.
     OutOfMemory,
     /// There is no memory for the reply to a lookup.
     NoRoom,
@@ -123,8 +122,8 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// Classifies the line of an [`Answer::Error`] by the text messages of memcached and Larder.
-    /// Errors of binary and RESP give [`Otherwise`](Self::Otherwise).
+    /// Compares the line of an [`Answer::Error`] with the text error messages of memcached and
+    /// Larder. Errors in binary and RESP are always [`Otherwise`](Self::Otherwise).
     #[must_use]
     pub fn of(line: &[u8]) -> Self {
         let starts_with = |known: &[u8]| {
@@ -209,7 +208,8 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// Returns the item's CAS, if the reply has it. Returns 0 after an `ms` that stored nothing.
+    /// Returns the item's CAS, if the reply has it. Returns `Some(0)` if an `ms` requested the CAS
+    /// but stored nothing.
     #[must_use]
     pub fn cas(&self) -> Option<u64> {
         match *self {
@@ -450,9 +450,9 @@ fn refused<'b>(status: u16, line: &'b [u8], returned: AnswerFields<'b>) -> Answe
     }
 }
 
-/// Reads a reply, or an element of an array, in RESP2. A negative integer is malformed, because no
-/// reply to `GET`, `MGET` or `SET` is an integer below 0. For other commands, which
-/// [`encode::resp::command`](crate::encode::resp::command) can write, use [`response::read_resp`].
+/// Reads a RESP2 reply or array element. Treats a negative integer as malformed, because replies to
+/// `GET`, `MGET` and `SET` never contain one. To read the replies to commands that
+/// [`encode::resp::command`](crate::encode::resp::command) writes, use [`response::read_resp`].
 #[inline]
 #[must_use]
 pub fn read_resp(bytes: &[u8]) -> Read<Answer<'_>> {

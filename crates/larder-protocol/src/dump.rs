@@ -1,4 +1,4 @@
-//! Lines of dumps: one line per item, for operators.
+//! Encoders for the item dumps that operators request. A dump has one line per item.
 
 use crate::meta_flags::number;
 use crate::parse::base64;
@@ -9,8 +9,9 @@ use crate::request::KEY_LEN_MAX;
 pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it. [`metadump`] ignores this field, because it percent-encodes all keys.
+    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
+    /// base64 or because it contains bytes that text cannot carry. [`metadump`] ignores this field,
+    /// because it percent-encodes all keys.
     pub binary_key: bool,
     /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,

@@ -1,10 +1,10 @@
-//! Reading of responses for clients: memcached's text (classic and meta), its binary protocol, and
+//! Response readers for clients: memcached's text (classic and meta), its binary protocol, and
 //! RESP2.
 //!
 //! Each reader takes the bytes received so far. It returns the first response with its length,
 //! reports that more bytes are required, or reports that the bytes violate the protocol. Nothing is
-//! copied, and any split of a stream gives the same responses. [`crate::answer`] interprets the
-//! responses.
+//! copied, and the responses do not depend on how the stream is split. [`crate::answer`] interprets
+//! the responses.
 
 use crate::request::VALUE_LEN_MAX;
 use crate::text::number::u64_of;
@@ -24,10 +24,11 @@ pub enum Read<T> {
     Whole(T, usize),
     /// The response is incomplete.
     Incomplete {
-        /// A lower bound of the response's length in bytes, more than the buffer has now. For a
-        /// value it is the length of the whole response, so that a caller can reserve a buffer once
-        /// and fill it before reading again. The server determines this number, so a caller has to
-        /// check it against a limit before it reserves memory.
+        /// A lower bound of the response's length in bytes, which is more than the buffer contains
+        /// now. If the length of a value has arrived, this is the exact length of the response, so
+        /// a caller can allocate a buffer once and fill it before reading again. The number comes
+        /// from the server, so the caller has to check it against a limit before it allocates
+        /// memory.
         wanted: usize,
     },
     /// The bytes violate the protocol.

@@ -6,7 +6,7 @@ use rapidhash::v3::rapidhash_v3;
 pub const SLOTS: u16 = 4096;
 
 /// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. If the key has a
-/// non-empty part in `{…}`, only this part is hashed, as in a Redis cluster. Clients can thus
+/// non-empty part in `{…}`, only this part is hashed, as in a Redis cluster. This lets clients
 /// assign several keys to one slot.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]

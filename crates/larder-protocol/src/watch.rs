@@ -70,7 +70,7 @@ pub enum ItemLine<'k> {
         class: usize,
         size: usize,
     },
-    /// A move of an item from memory to flash, into a page of this bucket. `ttl` is in seconds, or
+    /// The server moved an item from memory to a flash page of this bucket. `ttl` is in seconds, or
     /// `None` if the item never expires.
     FlashWrite {
         key: &'k [u8],
@@ -101,7 +101,7 @@ pub enum ConnectionLine<'a> {
         /// The number of the connection.
         client: u64,
     },
-    /// The stream or TLS failed; the connection is closed next.
+    /// The stream or TLS failed. The server closes the connection next.
     Failed {
         /// Whether TLS failed.
         tls: bool,
@@ -123,7 +123,7 @@ pub struct Peer<'a> {
     pub port: &'a str,
 }
 
-/// Starts a line with its time since 1970 and its number.
+/// Starts a line with its Unix time and its number.
 pub fn start_line(time: Duration, number: u64, line: &mut Vec<u8>) {
     write(line, format_args!("ts={}.{:06}", time.as_secs(), time.subsec_micros()));
     write(line, format_args!(" gid={number}"));
@@ -268,8 +268,8 @@ fn head(line: &mut Vec<u8>, kind: &str, key: &[u8]) {
     dump::uri(key, line);
 }
 
-/// Writes whether an item was read, the seconds until it expires, and the seconds since its last
-/// access.
+/// Writes three fields: whether the item was read, the seconds until it expires, and the seconds
+/// since its last access.
 fn usage(line: &mut Vec<u8>, fetched: bool, ttl: Option<u32>, idle_secs: u32) {
     text(line, " fetch=", if fetched { "yes" } else { "no" });
     match ttl {

@@ -1,10 +1,10 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and
 //! then adds the machine's uptime, which on Linux includes the time of a suspension. After a warm
 //! restart, a server has the items of an earlier process. It then continues the clock of that
-//! process, or starts a clock that is not behind it. So items keep their lifetimes even if the wall
-//! clock was set. [`Clock::ahead`] returns the seconds by which such a clock is ahead of Unix time.
-//! [`Clock::follow_wall_clock`] measures this difference again, because the wall clock may be set
-//! while the server runs.
+//! process, or starts a clock that is not behind the earlier one. This way, items keep their
+//! lifetimes even if the wall clock was set. [`Clock::ahead`] returns the seconds by which such a
+//! clock is ahead of Unix time. [`Clock::follow_wall_clock`] measures this difference again,
+//! because the wall clock may be set while the server runs.
 
 use larder_store::{Now, Seconds};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A change of the difference from the wall clock counts as a set wall clock only from this number
-/// of milliseconds on. Smaller changes come from rounding and from corrections by time services.
+/// The wall clock counts as set if its difference from this clock has changed by at least this many
+/// milliseconds. Smaller changes come from rounding and from corrections by time services.
 const STEP_MIN: i64 = 1500;
 
 /// The server's clock. Clones share one clock.
@@ -59,17 +59,18 @@ impl Clock {
         Self { offset, ahead: Arc::new(AtomicI32::new(ahead)), ..self }
     }
 
-    /// Returns the seconds by which the clock is ahead of Unix time, below 0 if it is behind. A
-    /// clock from [`Clock::start`] is not ahead (0) until [`Clock::follow_wall_clock`] detects that
-    /// the wall clock was set.
+    /// Returns the seconds by which the clock is ahead of Unix time, below 0 if it is behind. For a
+    /// clock from [`Clock::start`], this is 0 until [`Clock::follow_wall_clock`] detects that the
+    /// wall clock was set.
     #[must_use]
     pub fn ahead(&self) -> i32 {
         self.ahead.load(Relaxed)
     }
 
     /// Compares the clock with the wall clock. Returns the seconds by which the wall clock was set
-    /// forward since the last comparison, or `None` if it was not set. If several threads call this
-    /// function at the same time, only one of them receives the seconds.
+    /// forward since the last comparison, which are negative if it was set back. Returns `None` if
+    /// it was not set. If several threads call this function at the same time, only one of them
+    /// receives the seconds.
     pub fn follow_wall_clock(&self) -> Option<i32> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -144,7 +145,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Returns the whole seconds.
+    /// Returns the time since 1970 in whole seconds, rounded down.
     #[must_use]
     pub fn seconds(self) -> Seconds {
         Seconds(u32::try_from(self.time.as_secs()).unwrap_or(u32::MAX))

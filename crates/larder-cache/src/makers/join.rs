@@ -1,4 +1,4 @@
-//! Joining the makers of a value, in a thread or in a task.
+//! Makes a thread or task the maker of a value, or lets it wait for the current maker.
 
 use super::table::{self, Flight, Id, Name, lock, stack};
 use bytes::Bytes;
@@ -17,7 +17,8 @@ pub(crate) enum JoinOutcome {
 }
 
 /// Makes the caller the maker of a value, or blocks the thread until the current maker ends. If
-/// that maker waits for the caller, the caller becomes a further maker.
+/// that maker waits for the caller, waiting would be a deadlock, so the caller becomes an
+/// additional maker.
 pub(crate) fn join(cache: u64, key: &[u8]) -> JoinOutcome {
     let flight = match start(cache, key) {
         Start::Maker(guard) => return JoinOutcome::Maker(guard),

@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
-/// The number of a cache, and a key in it.
+/// The number of a cache, and a key in that cache.
 pub(super) type Name = (u64, Box<[u8]>);
 
 /// The number of a flight or of a waiting task, which is unique in the process.
@@ -38,7 +38,8 @@ pub(super) struct Table {
     /// The edges: for each flight, the flights that its maker waits for. A flight may occur several
     /// times.
     waiting: HashMap<Id, Vec<Arc<Flight>>>,
-    /// The wakers of the tasks that wait for each flight, by the number of the task's wait.
+    /// For each flight, the wakers of the tasks that wait for it. The inner key identifies the
+    /// wait.
     wakers: HashMap<Id, HashMap<Id, Waker>>,
 }
 
@@ -51,8 +52,7 @@ pub(super) struct Flight {
     pub(super) outcome: OnceLock<Option<Bytes>>,
 }
 
-/// Locks the table. While the lock is held, no waker is woken or dropped, because that may run any
-/// code.
+/// Locks the table. The holder must not wake or drop a waker, because that may run arbitrary code.
 pub(super) fn lock() -> MutexGuard<'static, Table> {
     // No code panics while it holds the lock.
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -60,7 +60,7 @@ pub(super) fn lock() -> MutexGuard<'static, Table> {
 
 /// Returns the flights whose makers are on the stack of this thread.
 pub(super) fn stack() -> Vec<Id> {
-    // While a thread exits, its stack may already be destroyed. Then no maker is on it.
+    // While a thread exits, `STACK` may already be destroyed. In this case, no maker is on it.
     STACK.try_with(|stack| stack.borrow().clone()).unwrap_or_default()
 }
 
@@ -91,7 +91,7 @@ impl Table {
         self.making.get(name).cloned()
     }
 
-    /// Adds the flight of a value that nothing makes yet.
+    /// Adds a flight for a value that has no maker yet.
     pub(super) fn start(&mut self, name: Name) -> Arc<Flight> {
         let id = self.next_id();
         let flight = Arc::new(Flight { id, ended: Condvar::new(), outcome: OnceLock::new() });

@@ -31,7 +31,7 @@ impl Cache {
     /// If several threads request the same missing value, only one of them calls its maker, and the
     /// others wait for the value. If the maker panics, one of the waiting threads calls its own
     /// maker. A maker may use this cache and others. If the thread that makes the value waits for
-    /// the calling thread, a wait would be a deadlock. This call then calls its own `make`. If the
+    /// the calling thread, waiting would be a deadlock, so the call runs its own `make`. If the
     /// value can't be stored, for example because it is too large, the call returns it without
     /// storing it.
     pub fn get_or_insert_with<M: Into<Insertion>>(
@@ -85,16 +85,16 @@ impl Cache {
     /// blocking their thread. If the maker panics, or if the future of its call is dropped, one of
     /// the waiting calls runs its own maker. `make` is not polled if there is a value.
     ///
-    /// A maker may use this cache and others. If the maker of the value depends on this call, a
-    /// wait would be a deadlock, and the call awaits its own `make`. The cache detects a call that
-    /// is polled by the maker's own future, at any depth, and a maker that waits for another one
-    /// that waits for it. It cannot detect these dependencies, and the calls wait forever:
+    /// A maker may use this cache and others. If the maker of the value depends on this call,
+    /// waiting would be a deadlock, so the call awaits its own `make`. The cache detects a call
+    /// that the maker's own future polls, at any depth, and makers that wait for each other. It
+    /// cannot detect the following dependencies, which make the calls wait forever:
     ///
     /// - The maker waits for another task or thread, which requests the same key.
     /// - A task calls [`Cache::get_or_insert_with`] while the maker is a task of the same thread:
-    ///   the blocked thread cannot poll it. Tasks should use only the asynchronous methods.
+    ///   the blocked thread cannot poll the maker. Tasks should use only the asynchronous methods.
     /// - A task polls a call, keeps its future without polling it (for example after `select!`),
-    ///   and requests the same key again. Drop the first future before.
+    ///   and requests the same key again. Drop the first future before the second request.
     /// - The destructor of a maker's future requests the same key.
     pub async fn get_or_insert_async<M: Into<Insertion>>(
         &self,

@@ -35,9 +35,9 @@ impl Cache {
     /// is stored or removed during the iteration.
     ///
     /// The iterator reads about 64 keys at a time, and pins no items between these steps, so the
-    /// caller may take any time and may use the cache. The cache keeps up to 32 KiB of reports of
-    /// moved items for it. The iterator visits the whole index, and its keys do not count as lookups
-    /// or uses.
+    /// caller may take any time and may use the cache. For each iterator, the cache keeps up to 32
+    /// KiB of reports about moved items. The iterator visits the whole index, and its keys do not
+    /// count as lookups or uses.
     #[must_use]
     pub fn keys(&self) -> Keys<'_> {
         let walk = self.core.claim().walk();
@@ -45,8 +45,8 @@ impl Cache {
     }
 
     /// Returns an iterator over all keys and copies of their values. It has the properties of
-    /// [`Cache::keys`]. It looks each value up when it returns it, and omits values that were
-    /// removed since the iterator has read their keys.
+    /// [`Cache::keys`]. It looks up each value just before it returns the value, and omits values
+    /// that were removed after it had read their keys.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -20,7 +20,7 @@ pub enum Update<V> {
     /// has neither.
     Replace(V),
     /// Stores a value with options, like [`Cache::insert_with`]. The expiry and the tags of the old
-    /// value are lost.
+    /// value are discarded.
     Insert(V, InsertOptions),
 }
 
@@ -46,10 +46,10 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// `f` receives a copy of the value, and runs without a lock. If the value has other bytes when
-    /// the change of `f` is made, `f` is called again with the new value. So it should have no side
-    /// effects. It may use the cache. [`crate::Stats`] count an insertion if
-    /// a value is stored, but no lookup.
+    /// `f` receives a copy of the value, and runs without a lock. If the bytes of the value have
+    /// changed by the time the cache applies the change, `f` is called again with the new value, so
+    /// `f` should have no side effects. `f` may use the cache. [`crate::Stats`] count an insertion
+    /// if a value is stored, but no lookup.
     ///
     /// # Errors
     /// [`InsertError`]: nothing changed.
@@ -117,7 +117,7 @@ impl<'v> Exchange<'v> {
 }
 
 impl Claim<'_> {
-    /// Exchanges the item under `key` if its value is still `old`. Returns whether it is.
+    /// Exchanges the item under `key` if its value is still `old`. Returns whether it was.
     fn exchange(
         &mut self,
         key: &[u8],

@@ -9,7 +9,7 @@ use std::error::Error;
 /// ```
 /// use larder_cache::{Cache, Codec, Typed};
 ///
-/// /// Numbers in eight bytes.
+/// /// Encodes numbers in eight bytes.
 /// #[derive(Clone)]
 /// struct Fixed;
 ///

@@ -104,15 +104,15 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         })
     }
 
-    /// Returns the time until the value under `key` expires, or `None` if there is no value, of
-    /// this type or another. See [`crate::Cache::ttl`].
+    /// Returns the time until the value under `key` expires, or `None` if there is no value of any
+    /// type. See [`crate::Cache::ttl`].
     #[must_use]
     pub fn ttl(&self, key: &K) -> Option<Ttl> {
         self.cache.ttl(self.encode_key(key).ok()?)
     }
 
     /// Makes the value under `key` expire after `ttl`, or never if `ttl` is `None`. Returns whether
-    /// there is a value, of this type or another. See [`crate::Cache::touch`].
+    /// there is a value of any type. See [`crate::Cache::touch`].
     ///
     /// # Errors
     /// [`InsertError::OutOfMemory`]: the value keeps its expiry.

@@ -101,8 +101,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
     }
 
     /// Returns the value of this call's own maker (`own`), or the value that another maker has
-    /// stored. Returns `None` if the stored bytes belong to another type: the caller's value
-    /// replaces them.
+    /// stored. Returns `None` if the stored bytes belong to another type. The caller then replaces
+    /// them with its own value.
     fn made<E>(&self, made: Result<Bytes, Option<E>>, own: Option<V>) -> Result<Option<V>, E> {
         match made {
             Err(Some(error)) => Err(error),

@@ -44,7 +44,7 @@ pub struct Typed<K: ?Sized, V, C = Postcard> {
 }
 
 impl<K: ?Sized, V> Typed<K, V> {
-    /// Creates a typed view of `cache`, whose values [`Postcard`] encodes.
+    /// Creates a typed view of `cache` that encodes values with [`Postcard`].
     #[must_use]
     pub fn new(cache: Cache) -> Self {
         Self::with_codec(cache, Postcard)
@@ -52,13 +52,13 @@ impl<K: ?Sized, V> Typed<K, V> {
 }
 
 impl<K: ?Sized, V, C> Typed<K, V, C> {
-    /// Creates a typed view of `cache`, whose values `codec` encodes.
+    /// Creates a typed view of `cache` that encodes values with `codec`.
     #[must_use]
     pub fn with_codec(cache: Cache, codec: C) -> Self {
         Self { cache, codec, prefix: Box::default(), types: PhantomData }
     }
 
-    /// Adds `prefix` before all keys, which separates them from other keys in the same cache.
+    /// Prepends `prefix` to all keys, to separate them from other keys in the same cache.
     #[must_use]
     pub fn prefix(self, prefix: impl AsRef<[u8]>) -> Self {
         Self { prefix: prefix.as_ref().into(), ..self }
@@ -81,8 +81,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.cache.read(key, |bytes| self.codec.decode(bytes).ok())?
     }
 
-    /// Returns whether there is a value under `key`, of this type or another. See
-    /// [`Cache::contains`].
+    /// Returns whether there is a value of any type under `key`. See [`Cache::contains`].
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.encode_key(key).is_ok_and(|key| self.cache.contains(key))

@@ -15,7 +15,7 @@ fn cache() -> Cache {
     Cache::builder().memory(2 << 20).build().unwrap()
 }
 
-/// Notes that a task was woken.
+/// Records whether a task was woken.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -69,7 +69,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap()
 }
 
-/// Is ready when the gate is open. The test polls its task again, so no waker is needed.
+/// Completes when the gate is open. The test polls its task again, so no waker is needed.
 async fn opened(gate: &Cell<bool>) {
     poll_fn(|_| if gate.get() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
@@ -119,7 +119,8 @@ fn a_dropped_maker_lets_a_waiting_thread_make_the_value() {
     assert!(maker.poll().is_pending());
     thread::scope(|scope| {
         let thread = scope.spawn(|| cache.get_or_insert_with("key", || "thread"));
-        // The thread waits now or finds no maker later. In both cases it has to make the value.
+        // The thread either waits for the maker already, or will find no maker. In both cases it
+        // has to make the value.
         thread::sleep(Duration::from_millis(20));
         drop(maker);
         assert_eq!(thread.join().unwrap(), "thread");
@@ -185,14 +186,14 @@ fn a_maker_that_needs_its_own_value_makes_it_twice() {
         "outer"
     });
     assert_eq!(block_on(nested), "outer");
-    // A thread waits for a task, and the task requests the value of the thread.
+    // A thread waits for a task, and the task requests the value that the thread makes.
     let nested = cache.get_or_insert_with("thread", || {
         let inner = block_on(cache.get_or_insert_async("thread", ready("inner")));
         assert_eq!(inner, "inner");
         "outer"
     });
     assert_eq!(nested, "outer");
-    // A maker in a task requests its value like a thread.
+    // A maker in a task requests its own value with the blocking method.
     let nested = cache.get_or_insert_async("both", async {
         assert_eq!(cache.get_or_insert_with("both", || "inner"), "inner");
         "outer"

@@ -18,7 +18,7 @@ fn versioned() -> Cache {
     Cache::builder().memory(4 << 20).versions(true).build().unwrap()
 }
 
-/// Calls `f` in several threads, `ROUNDS` times each.
+/// Calls `f` concurrently in `THREADS` threads, `ROUNDS` times in each.
 fn in_threads(f: impl Fn(u32) + Sync) {
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -142,7 +142,7 @@ fn a_refused_update_keeps_the_old_value() {
     assert_eq!(cache.update("", |_| Update::Replace("new")), Err(InsertError::KeyLength));
     assert_eq!(cache.get("key").unwrap(), "old");
     assert_eq!(cache.stats().refusals, 1);
-    // Without a limit of the program, the limit is half of the memory.
+    // If the program sets no limit, the limit is half of the memory.
     let half = self::cache();
     half.insert("key", "old").unwrap();
     let too_large = half.update("key", |_| Update::Replace(vec![0; 3 << 20]));
@@ -206,7 +206,7 @@ fn every_store_changes_the_version() {
         change();
         check(what);
     }
-    // Reads and new expiries do not change it.
+    // Reads and new expiries do not change the version.
     cache.touch("key", Some(Duration::from_secs(9))).unwrap();
     assert_eq!(Some(&version()), versions.last());
 }

@@ -30,8 +30,8 @@ pub struct CreateNumber<'t> {
     pub value: u64,
     /// The expiry of the item.
     pub expiry: Expiry,
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it.
+    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
+    /// base64 or because it contains bytes that text cannot carry.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],
@@ -141,8 +141,8 @@ impl<'t> Count<'t> {
         let before = item.attributes;
         let expiry = self.touch.unwrap_or(before.expiry);
         let (digits, len) = digits_of(value);
-        // As in memcached, a number that becomes shorter keeps its width. A longer number is a new
-        // value and loses the attributes `stale`, `won` and `fetched`.
+        // As in memcached, spaces pad a number that becomes shorter. A longer number is a new value
+        // and loses the attributes `stale`, `won` and `fetched`.
         let longer = usize::from(len) > bytes.len();
         let attributes = if longer {
             Attributes { expiry, stale: false, won: false, ..before }
@@ -175,9 +175,9 @@ impl<'t> Count<'t> {
     }
 }
 
-/// Parses a value as memcached does: optional white space and `+`, then digits up to the end, to
-/// white space or to a NUL. Ignores the bytes after these. Returns `None` for other values, and for
-/// numbers of 2^64 or more.
+/// Parses a value as memcached does: optional white space, an optional `+`, and then digits. The
+/// digits end at the end of the value, at white space or at a NUL; the bytes after them are
+/// ignored. Returns `None` for other values, and for numbers of 2^64 or more.
 fn number_of(bytes: &[u8]) -> Option<u64> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = bytes.iter().position(|&byte| !is_space(byte))?;

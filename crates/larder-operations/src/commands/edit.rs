@@ -1,4 +1,4 @@
-//! A change of one item that depends on its value and expiry.
+//! Changes of one item that depend on its value and expiry.
 
 use crate::{Event, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
@@ -6,7 +6,7 @@ use larder_store::{
     NewValue, Refusal, Value,
 };
 
-/// A change of an item, or of a missing one.
+/// A change of an existing or missing item.
 #[derive(Clone, Copy, Debug)]
 pub enum Edit<'v> {
     /// Changes nothing.
@@ -18,12 +18,12 @@ pub enum Edit<'v> {
     Expire(Expiry),
     /// Stores a value.
     Store {
-        /// Whether to store a new item, as `SET` does, rather than to change the item's value. A
-        /// new item has no tags and no client flags.
+        /// True to store a new item without tags and client flags, as `SET` does. False to keep
+        /// those of the old item.
         replaces: bool,
         /// The new value.
         value: EditValue<'v>,
-        /// The expiry of the stored item; the old expiry is lost.
+        /// The expiry of the stored item. It replaces the old expiry.
         expiry: Expiry,
     },
 }
@@ -33,7 +33,7 @@ pub enum Edit<'v> {
 pub enum EditValue<'v> {
     /// The caller's bytes.
     Bytes(&'v [u8]),
-    /// The first bytes of the array, as many as the second field says.
+    /// The first bytes of an array. The second field is their number.
     Short([u8; 20], u8),
 }
 
@@ -58,9 +58,9 @@ pub enum EditRefusal {
 
 impl<E: Engine> OpContext<'_, E> {
     /// Changes an item. `decide` receives the live item, or `None`, and returns the change and a
-    /// result. Returns this result, or `None` if the item is on slower storage. The caller then has
-    /// to repeat the operation. If another thread changes the item concurrently, `decide` is called
-    /// again, and its last result counts.
+    /// result. If another thread changes the item concurrently, `decide` is called again. Returns
+    /// the result of the last call, or `None` if the item is on slower storage. The caller then has
+    /// to repeat the operation.
     ///
     /// # Errors
     /// See [`EditRefusal`]. The item is unchanged.

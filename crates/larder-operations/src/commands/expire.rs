@@ -5,14 +5,14 @@ use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Now, Refusal, Seconds,
 };
 
-/// The last time that an expiry can have, in milliseconds since 1970: in the year 2106.
+/// The latest possible expiry in milliseconds since 1970. It is in the year 2106.
 const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
 /// Expiries that are less than this many milliseconds ahead are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
-/// Returns the expiry for a time in milliseconds since 1970, or `None` for a time after the last
-/// second of the clock, in the year 2106. An expiry a minute ahead or more is rounded down to a
-/// whole second, because items with milliseconds are 8 bytes longer.
+/// Returns the expiry for a time in milliseconds since 1970, or `None` if the time is later than
+/// the clock of the cache can represent, in the year 2106. An expiry a minute ahead or more is
+/// rounded down to a whole second, because items with milliseconds are 8 bytes longer.
 #[must_use]
 pub fn expiry_at(millis: u64, now: Now) -> Option<Expiry> {
     if millis > LAST_MILLIS {

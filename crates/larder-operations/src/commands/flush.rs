@@ -4,8 +4,8 @@ use crate::OpContext;
 use larder_store::{Engine, Expiry};
 
 impl<E: Engine> OpContext<'_, E> {
-    /// When the second of `at` starts, removes all items that were stored before it. Removes all
-    /// present items at once if `at` is past or `Never`.
+    /// Schedules a flush: when the second of `at` starts, all items that were stored earlier are
+    /// removed. Removes all present items at once if `at` is past or `Never`.
     pub fn flush(&mut self, at: Expiry) {
         let later = at.second().filter(|at| *at > self.now.secs);
         self.engine.flush(later);

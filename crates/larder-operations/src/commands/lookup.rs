@@ -15,8 +15,8 @@ pub struct LookupOptions<'t> {
     pub create: Option<CreateEmpty<'t>>,
     /// Whether the client may win the right to refill a stale item.
     pub may_win: bool,
-    /// With `may_win`, the client may also win the right to refill an item that expires soon. This
-    /// is the condition; `None` excludes such items.
+    /// With `may_win`, the client may also win the right to refill an item that meets this
+    /// condition because it expires soon. `None` allows only stale items.
     pub recache: Option<Recache>,
     /// Whether the lookup is not recorded as an access.
     pub untracked: bool,
@@ -31,8 +31,8 @@ pub struct CreateEmpty<'t> {
     pub expiry: Expiry,
     /// The CAS of the item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it.
+    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
+    /// base64 or because it contains bytes that text cannot carry.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],
@@ -44,8 +44,8 @@ pub struct Recache {
     /// The item may be refilled if it expires in fewer seconds than this. An item that never
     /// expires does not meet this condition.
     pub within_secs: u32,
-    /// Whether the condition uses the expiry after [`LookupOptions::touch`], rather than the
-    /// previous expiry.
+    /// True to compare the expiry after [`LookupOptions::touch`], false to compare the previous
+    /// expiry.
     pub after_touch: bool,
 }
 
@@ -75,9 +75,9 @@ pub struct ItemView<'a, L> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Passes the content of an item to `show`, without its other attributes, and records the
-    /// access. This is the fastest lookup. If `show` returns `None`, the hit is not counted. The
-    /// caller then calls [`OpContext::look_up`] with `is_recorded` set to true.
+    /// Passes only the content of an item to `show`, and records the access. This is the fastest
+    /// lookup. If `show` returns `None`, the hit is not counted. The caller then calls
+    /// [`OpContext::look_up`] with `is_recorded` set to true.
     #[inline]
     pub fn content<R>(
         &mut self,
@@ -115,8 +115,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.finish_lookup(key, value_len, found)
     }
 
-    /// Counts a lookup that changes nothing, and reports it to watchers, unless `show` returned
-    /// `None`.
+    /// Counts a lookup that changes nothing, and reports it to the observer. Does neither if `show`
+    /// returned `None`.
     #[inline]
     fn finish_lookup<R>(
         &mut self,
@@ -136,9 +136,9 @@ impl<E: Engine> OpContext<'_, E> {
     }
 
     /// Passes an item to `show` and changes it according to `op`. If another thread changes the
-    /// item concurrently, `show` is called again, and its last result counts. If `is_recorded` is
-    /// true, an earlier lookup of the same request was recorded as an access, and this lookup is
-    /// not recorded again.
+    /// item concurrently, `show` is called again, and the result of its last call is returned.
+    /// `is_recorded` states whether an earlier lookup of the same request was recorded as an
+    /// access. If so, this lookup is not recorded again.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. If the item is
@@ -260,7 +260,8 @@ impl<E: Engine> OpContext<'_, E> {
         missing: Lookup<R>,
     ) -> Lookup<R> {
         if self.guard.is_none() && matches!(missing, Lookup::Expired | Lookup::Flushed) {
-            // If the engine refuses the removal, only the next miss counts the item again.
+            // If the engine refuses the removal, the next miss counts the item again, which does no
+            // other harm.
             let _ = self.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),
                 _ => (Change::Remove, ()),
@@ -325,8 +326,8 @@ impl<'a, L> ItemView<'a, L> {
 }
 
 impl LookupOptions<'_> {
-    /// Returns whether the lookup is an update from the start, because it may change or create any
-    /// item, stale or not.
+    /// Returns whether the lookup needs an update even if the item is not stale, because it may
+    /// change or create the item.
     fn needs_update(&self) -> bool {
         self.touch.is_some() || self.create.is_some() || self.recache.is_some()
     }

@@ -12,8 +12,8 @@ use larder_store::{
 pub struct Remove {
     /// The CAS that the item must have to be removed or invalidated. 0 never matches.
     pub compare: Option<u64>,
-    /// The CAS of the kept item. With `None`, the item gets a fresh CAS. If only `value_only` is
-    /// set, and not `invalidate`, it keeps its CAS.
+    /// The CAS of the kept item. With `None`, the item gets a fresh CAS if `invalidate` is set, and
+    /// otherwise keeps its CAS.
     pub new_cas: Option<u64>,
     /// Whether to keep the item and mark it as stale.
     pub invalidate: bool,
@@ -24,7 +24,7 @@ pub struct Remove {
     pub touch: Option<Expiry>,
     /// The client flags of an item kept without its value; `None` sets 0.
     pub client_flags: Option<u32>,
-    /// Whether a mismatching CAS does not count as a miss.
+    /// Whether a CAS mismatch is not counted as a miss.
     pub mismatch_uncounted: bool,
 }
 

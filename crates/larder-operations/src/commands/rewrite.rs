@@ -1,4 +1,4 @@
-//! A change of a value that depends on all its bytes.
+//! Changes that compute the new value from the complete old value.
 
 use crate::{Edit, EditRefusal, EditValue, OpContext, has_value};
 use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Value};
@@ -37,10 +37,9 @@ impl<E: Engine> OpContext<'_, E> {
 
     /// Changes the value of an item. `change` receives a copy of the value, and whether there is an
     /// item; without an item, the copy is empty. It returns a result, and whether to store the
-    /// changed copy. The item keeps its expiry, flags and tags. Returns the result of `change`, or
-    /// `None` if the item is on slower storage. The caller then has to repeat the operation. If
-    /// another thread changes the value concurrently, `change` is called again, and its last result
-    /// counts.
+    /// changed copy. The item keeps its expiry, flags and tags. If another thread changes the value
+    /// concurrently, `change` is called again. Returns the result of the last call, or `None` if
+    /// the item is on slower storage. The caller then has to repeat the operation.
     ///
     /// # Errors
     /// See [`EditRefusal`]. The item is unchanged.

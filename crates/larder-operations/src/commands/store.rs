@@ -53,8 +53,8 @@ pub struct Store<'v> {
     /// The expiry of the item that `Append` or `Prepend` creates if there is none; `None` creates
     /// no item.
     pub create: Option<Expiry>,
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it.
+    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
+    /// base64 or because it contains bytes that text cannot carry.
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],
@@ -128,8 +128,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.counters.class(Some(class), |class| class.cmd_set.add(1));
     }
 
-    /// Counts and reports a refused store, possibly before its value has arrived. Removes the old
-    /// item if `op.refusal_removes`. Returns `why`.
+    /// Counts and reports a refused store. The caller may refuse a store before its value has
+    /// arrived. Removes the old item if `op.refusal_removes`. Returns `why`.
     pub fn refuse(
         &mut self,
         key: HashedKey<'_>,

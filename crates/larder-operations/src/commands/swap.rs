@@ -16,8 +16,8 @@ pub struct Swap<'v> {
     pub value: &'v [u8],
     /// The expiry of the item; `None` keeps the expiry of the old item.
     pub expiry: Option<Expiry>,
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it.
+    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
+    /// base64 or because it contains bytes that text cannot carry.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'v [Tag],
@@ -41,10 +41,10 @@ pub enum SwapCondition<'v> {
 impl<E: Engine> OpContext<'_, E> {
     /// Stores `op.value` if the condition holds. Passes the old item to `show`, even if the
     /// condition does not hold. Returns the outcome, and the result of `show`. This result is
-    /// `None` if there is no old item. It is also `None` if the store fails for a reason other than
-    /// the condition. A refused store keeps the old item. `show` returns `None` if it cannot show
-    /// the old item. The old item then stays, and the outcome is `OutOfMemory`. If another thread
-    /// changes the item concurrently, `show` is called again, and its last result counts.
+    /// `None` if there is no old item, or if the store fails for a reason other than the condition.
+    /// A refused store keeps the old item. If `show` returns `None`, because it cannot show the old
+    /// item, the old item stays and the outcome is `OutOfMemory`. If another thread changes the
+    /// item concurrently, `show` is called again, and the result of its last call is returned.
     pub fn swap<R>(
         &mut self,
         key: HashedKey<'_>,
@@ -115,7 +115,7 @@ impl<E: Engine> OpContext<'_, E> {
     }
 
     /// Removes an item and passes it to `show`. If another thread changes the item concurrently,
-    /// `show` is called again, and its last result counts.
+    /// `show` is called again, and the result of its last call is returned.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`]: there is no memory to read the item from slower storage, or `show`

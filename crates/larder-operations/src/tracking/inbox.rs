@@ -1,4 +1,4 @@
-//! The messages for one connection.
+//! The queue of invalidation messages for one connection.
 
 use super::wakes::wake;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,10 +10,10 @@ use std::task::Waker;
 const KEYS_MAX: usize = 4096;
 /// The maximum memory of an inbox, in bytes.
 const LEN_MAX: usize = 256 << 10;
-/// The memory of a key in addition to its bytes: its entry and its allocation.
+/// The memory of a key in addition to its own bytes, for its entry and its allocation, in bytes.
 const KEY_OVERHEAD: usize = 48;
 
-/// The memory that all inboxes share.
+/// A memory budget that all inboxes share.
 #[derive(Debug)]
 pub(super) struct InboxBudget {
     used: AtomicUsize,
@@ -44,7 +44,7 @@ impl InboxBudget {
     }
 }
 
-/// A message.
+/// An invalidation message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// The items under these keys may have changed; there is at least one key.
@@ -73,7 +73,7 @@ impl Drop for Inbox {
 struct State {
     /// Changed keys that are not sent with a prefix. Each has a message of its own.
     keys: VecDeque<Box<[u8]>>,
-    /// The keys by prefix. All keys of a prefix share a message.
+    /// Changed keys, grouped by prefix. All keys of a prefix share a message.
     batches: BTreeMap<Box<[u8]>, BTreeSet<Box<[u8]>>>,
     /// The number of keys and prefixes.
     count: usize,
@@ -113,7 +113,7 @@ impl Inbox {
         self.lock().is_closed
     }
 
-    /// Refuses messages from now on.
+    /// Drops all messages, and refuses further ones.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.clear(&self.budget);
@@ -179,7 +179,7 @@ impl State {
         self.keys.is_empty() && self.batches.is_empty() && !self.is_all && !self.is_broken
     }
 
-    /// Takes the next message.
+    /// Removes and returns the next message.
     fn next(&mut self, budget: &InboxBudget) -> Option<Invalidation> {
         if std::mem::take(&mut self.is_broken) {
             return Some(Invalidation::Broken);

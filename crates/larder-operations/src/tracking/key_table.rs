@@ -11,9 +11,9 @@ const PARTS: usize = 256;
 
 /// The memory of a key with one reader, in bytes, not counting the bytes of the key. It consists of
 /// an entry in a table that is at least half full, and of two allocations. It also includes the
-/// subscription of the reader, which stays in memory after its end.
+/// subscription of the reader, which stays in memory after it has ended.
 const KEY_OVERHEAD: usize = 160;
-/// A full part removes one in this many of its keys.
+/// A full part evicts one in this many of its keys at a time.
 const FORGOTTEN_SHARE: usize = 8;
 /// The memory of each further reader of a key, in bytes.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
@@ -52,8 +52,7 @@ impl KeyTable {
         Self { hasher: RandomState::new(), parts, part_len_max: len_max / PARTS, len }
     }
 
-    /// Adds a reader of a key. Returns the keys that were forgotten to make room, with their
-    /// readers.
+    /// Adds a reader of a key. Returns the keys that were evicted to make room, with their readers.
     pub(super) fn add(&self, key: &[u8], reader: &Arc<Subscription>) -> Keys {
         let Some(mut part) = self.part(key) else { return Keys::new() };
         let place = |readers: &Readers| readers.binary_search_by_key(&address(reader), address);
@@ -87,7 +86,7 @@ impl KeyTable {
         forgotten
     }
 
-    /// Removes keys until the part has room for `len` bytes, or is empty. Returns them.
+    /// Evicts keys until the part has room for `len` bytes, or is empty. Returns the evicted keys.
     fn make_room(&self, part: &mut Part, len: usize) -> Keys {
         let mut forgotten = Keys::new();
         while part.len + len > self.part_len_max && !part.keys.is_empty() {

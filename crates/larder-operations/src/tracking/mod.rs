@@ -6,10 +6,10 @@
 //!  the inbox wakes the connection ─▶ its session writes the messages between two replies
 //! ```
 //!
-//! A session calls [`Tracker::track`] before it looks the key up. So if the lookup does not see a
-//! change, the key is in the table before the change is reported. All memory is bounded. A full
-//! table sends messages about some of its keys and removes these keys. A full inbox holds one
-//! message about all items instead.
+//! A session calls [`Tracker::track`] before it looks the key up. If the lookup misses a concurrent
+//! change, the key is already in the table when the engine reports the change. All memory is
+//! bounded. A full table sends messages about some of its keys and removes these keys. A full inbox
+//! holds one message about all items instead.
 
 mod inbox;
 mod key_table;
@@ -42,7 +42,7 @@ pub fn with_author<R>(connection: u64, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The sum of all subscriptions of clients, for statistics.
+/// Totals of all clients' subscriptions, for statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrackingTotals {
     /// The number of connections that have requested messages.
@@ -51,11 +51,12 @@ pub struct TrackingTotals {
     pub keys: u64,
     /// The number of prefixes that these connections have requested.
     pub prefixes: u64,
-    /// The number of keys that the full table has removed after messages about them.
+    /// The number of keys that were evicted because the table was full. Their readers received
+    /// messages about them.
     pub evicted_keys: u64,
 }
 
-/// Subscriptions without and with prefixes.
+/// All subscriptions, grouped by whether they have prefixes.
 #[derive(Debug, Default)]
 struct Subscriptions {
     to_keys: Vec<Arc<Subscription>>,
@@ -80,7 +81,7 @@ pub struct Tracker {
     /// The numbers of subscriptions without and with prefixes. Changes of items are frequent, and
     /// take no lock while both numbers are 0.
     counts: [AtomicUsize; 2],
-    /// The inboxes, by the number of the connection that receives their messages.
+    /// The inboxes. The key is the number of the connection that receives the messages.
     inboxes: Mutex<BTreeMap<u64, Arc<Inbox>>>,
     /// The memory of all inboxes.
     inbox_budget: Arc<InboxBudget>,
@@ -88,7 +89,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Creates a tracker that takes at most `len_max` bytes: three quarters for the keys that
+    /// Creates a tracker that uses at most `len_max` bytes: three quarters for the keys that
     /// connections have read, and one quarter for messages that they have not received.
     #[must_use]
     pub fn new(len_max: usize) -> Self {
@@ -112,8 +113,8 @@ impl Tracker {
         Arc::clone(inbox)
     }
 
-    /// Starts a subscription. With `prefixes`, it is about all keys that start with one of them.
-    /// Otherwise, it is about the keys of [`Self::track`].
+    /// Starts a subscription. With `prefixes`, it covers all keys that start with one of them.
+    /// Otherwise, it covers the keys passed to [`Self::track`].
     #[must_use]
     pub fn subscribe(
         &self,
@@ -157,7 +158,7 @@ impl Tracker {
         }
     }
 
-    /// Notes that the connection of `subscription` is about to read the item under `key`.
+    /// Records that the connection of `subscription` is about to read the item under `key`.
     pub fn track(&self, key: &[u8], subscription: &Arc<Subscription>) {
         for (forgotten, readers) in self.keys.add(key, subscription) {
             self.evicted_keys.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +171,7 @@ impl Tracker {
         self.invalidate(key, AUTHOR.get());
     }
 
-    /// Sends messages about the item under `key`, which was removed because it has expired.
+    /// Sends messages about the item under `key`, which was removed because it had expired.
     pub fn note_expiry(&self, key: &[u8]) {
         self.invalidate(key, 0);
     }
@@ -197,7 +198,7 @@ impl Tracker {
         send_to_prefixes(self.read().to_prefixes.iter().filter(|of| is_client(of)), key, 0);
     }
 
-    /// Sends messages to clients about all items, because any item of another group may have
+    /// Sends messages about all items to clients, because any item of another group may have
     /// changed.
     pub fn note_remote_flush(&self) {
         self.keys.clear_some(is_client);
@@ -213,7 +214,7 @@ impl Tracker {
         self.read().to_prefixes.iter().any(|subscription| is_client(subscription))
     }
 
-    /// Returns the sum of all subscriptions of clients.
+    /// Returns totals of all clients' subscriptions.
     #[must_use]
     pub fn totals(&self) -> TrackingTotals {
         let subscriptions = self.read();
@@ -275,7 +276,7 @@ fn is_client(subscription: &Subscription) -> bool {
     !subscription.options().is_node
 }
 
-/// Sends messages about a key to the subscriptions that have a prefix of it.
+/// Sends messages about a key to the subscriptions with a prefix that matches the key.
 fn send_to_prefixes<'s>(
     subscriptions: impl Iterator<Item = &'s Arc<Subscription>>,
     key: &[u8],

@@ -14,8 +14,8 @@ pub struct SubscriptionOptions {
     pub receiver: u64,
     /// Whether to send no messages about the connection's own changes.
     pub no_loop: bool,
-    /// Whether the connection is that of another node, which receives the changes of the items of
-    /// other groups from these groups.
+    /// Whether the connection belongs to another node rather than a client. Another node receives
+    /// changes of other groups' items from these groups.
     pub is_node: bool,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Target {
 #[derive(Debug)]
 pub struct Subscription {
     target: RwLock<Target>,
-    /// The prefixes of the keys. If empty, the subscription is about the keys that the connection
-    /// has read.
+    /// The prefixes of the keys. If empty, the subscription covers the keys that the connection has
+    /// read.
     prefixes: Vec<Box<[u8]>>,
     own: Arc<Inbox>,
     has_ended: AtomicBool,
@@ -42,7 +42,7 @@ impl Subscription {
         Self { target: RwLock::new(target), prefixes, own, has_ended: AtomicBool::new(false) }
     }
 
-    /// Sends messages about the same keys to another inbox from now on.
+    /// Sets the options and the inbox that receives further messages. The keys stay the same.
     pub(super) fn set_target(&self, target: Target) {
         *self.target.write().unwrap_or_else(PoisonError::into_inner) = target;
     }
@@ -62,7 +62,7 @@ impl Subscription {
         self.target().options
     }
 
-    /// Returns the prefixes of the keys. They are empty if the subscription is about the keys that
+    /// Returns the prefixes of the keys. They are empty if the subscription covers the keys that
     /// the connection has read.
     #[must_use]
     pub fn prefixes(&self) -> &[Box<[u8]>] {
@@ -79,8 +79,8 @@ impl Subscription {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Sends a message about a key: a separate message, or the common message about keys with this
-    /// prefix.
+    /// Sends a message about a key. With a prefix, adds the key to the message that all keys with
+    /// this prefix share.
     pub(super) fn send(&self, key: &[u8], prefix: Option<&[u8]>, author: u64) {
         let target = self.target();
         let is_own = target.options.no_loop && target.options.connection == author;

@@ -1,5 +1,5 @@
-//! Wakes the receivers of messages only at the end of a batch of requests. Each connection thus
-//! wakes once for the batch. One message can contain all keys with the same prefix that the batch
+//! Wakes the receivers of messages only at the end of a batch of requests. Each connection then
+//! wakes once per batch, and one message can contain all keys with the same prefix that the batch
 //! has changed.
 
 use std::cell::{Cell, RefCell};
@@ -19,8 +19,8 @@ enum Deferral {
     Filled,
 }
 
-/// A guard that defers the wakes of the receivers of messages from this thread. Dropping it wakes
-/// them.
+/// A guard during whose lifetime messages from this thread do not wake their receivers. Dropping it
+/// wakes them.
 #[derive(Debug)]
 pub struct DeferredWakes(());
 
@@ -48,7 +48,8 @@ fn wake_all() {
     WAKERS.take().into_iter().for_each(Waker::wake);
 }
 
-/// Wakes the receiver of a message, after the batch of requests that this thread answers.
+/// Wakes the receiver of a message. If a [`DeferredWakes`] exists on this thread, wakes it when
+/// that guard is dropped.
 pub(super) fn wake(waker: Waker) {
     if DEFERRAL.get() == Deferral::Off {
         waker.wake();

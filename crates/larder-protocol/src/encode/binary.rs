@@ -1,4 +1,4 @@
-//! Requests of the binary protocol: a head of 24 bytes, then extras, key and value.
+//! Encoders for binary requests: a 24-byte head, then extras, key and value.
 //!
 //! The protocol allows any bytes in keys. This module requires a [`WireKey`], so that classic text
 //! can address the same item. Values have at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes.
@@ -10,11 +10,11 @@ use crate::request::{Credentials, Exptime, RELATIVE_SECS_MAX, StoreMode};
 /// Options of each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes that the reply repeats in the same order.
+    /// Bytes that the reply repeats unchanged.
     pub opaque: [u8; 4],
-    /// Suppresses the reply to a miss of a get, and to the success of other commands. A [`noop`]
-    /// after quiet requests marks the end of their replies. Commands without a quiet form ignore
-    /// this option.
+    /// Suppresses the reply to a `get` that misses, and to any other command that succeeds. A
+    /// [`noop`] after quiet requests marks the end of their replies. Commands without a quiet form
+    /// ignore this option.
     pub quiet: bool,
 }
 
@@ -115,8 +115,8 @@ pub fn arithmetic(key: WireKey<'_>, count: &Count, cas: u64, options: Options, o
     request(opcode, options, cas, &extras, key.bytes(), &[], out);
 }
 
-/// Writes `flush`, which removes all items at `delay`. The delay is encoded like an expiry, and
-/// `Exptime::NEVER` means now.
+/// Writes `flush`, which removes all items after `delay`. Like an expiry, the delay can be relative
+/// seconds or a Unix time. `Exptime::NEVER` means now.
 pub fn flush_all(delay: Exptime, options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::FLUSHQ } else { opcode::FLUSH };
     request(opcode, options, 0, &wire_expiry(delay), &[], &[], out);
@@ -133,9 +133,9 @@ pub fn version(options: Options, out: &mut Vec<u8>) {
     request(opcode::VERSION, options, 0, &[], &[], &[], out);
 }
 
-/// Writes `stat`, which requests a page of statistics: the general page if the topic is empty. The
-/// topic has at most [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. A statistic without a name ends the
-/// reply.
+/// Writes `stat`, which requests a page of statistics. An empty topic selects the general page. The
+/// topic has at most [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. The reply ends with a statistic
+/// whose name is empty.
 pub fn stat(topic: &[u8], options: Options, out: &mut Vec<u8>) {
     request(opcode::STAT, options, 0, &[], topic, &[], out);
 }
@@ -162,8 +162,8 @@ pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec
     }
 }
 
-/// Encodes an expiry. A negative expiry becomes the earliest absolute time, in 1970, because
-/// smaller numbers would be relative.
+/// Encodes an expiry. The field is unsigned, so a negative expiry becomes the smallest number that
+/// servers read as a Unix time. This time is in 1970.
 fn wire_expiry(expiry: Exptime) -> [u8; 4] {
     let secs = i64::from(expiry.wire());
     let secs = if secs < 0 { RELATIVE_SECS_MAX + 1 } else { secs };

@@ -1,7 +1,7 @@
-//! Requests in classic text: a line of words, and for stores a value after it.
+//! Encoders for classic text requests: a line of words, followed by a value in stores.
 //!
 //! With `noreply`, the server sends neither a reply nor most errors. The client then cannot detect
-//! whether the command was executed. Keys are a [`WireKey`], except the parsed key of
+//! whether the command was executed. Every key is a [`WireKey`], except the parsed key of
 //! [`one_of_line`].
 
 use super::{NewItem, WireKey, push_block, push_expiry, push_value};
@@ -184,7 +184,7 @@ pub fn store(
     }
 }
 
-/// Writes the line of a store up to the length of its value.
+/// Writes the words of a store that precede the length of its value.
 #[inline]
 fn store_head(verb: &[u8], key: WireKey<'_>, item: &NewItem<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(verb);
@@ -225,8 +225,8 @@ fn count(verb: &[u8], key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec
     line_end(noreply, out);
 }
 
-/// Writes `flush_all`, which removes all items at `delay`. The delay is encoded like an expiry, and
-/// `Exptime::NEVER` means now.
+/// Writes `flush_all`, which removes all items after `delay`. Like an expiry, the delay can be
+/// relative seconds or a Unix time. `Exptime::NEVER` means now.
 pub fn flush_all(delay: Exptime, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"flush_all ");
     push_expiry(delay, out);
@@ -245,8 +245,8 @@ pub fn verbosity(level: u32, noreply: bool, out: &mut Vec<u8>) {
     line_end(noreply, out);
 }
 
-/// Writes `stats`, which requests a page of statistics: the general page if the topic is empty. The
-/// topic's words are checked like keys. The reply has statistics and then
+/// Writes `stats`, which requests a page of statistics. An empty topic selects the general page.
+/// The topic's words are checked like keys. The reply has statistics and then
 /// [`End`](crate::answer::Answer::End).
 pub fn stats<'w>(topic: impl IntoIterator<Item = WireKey<'w>>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"stats");

@@ -15,7 +15,7 @@ pub(super) struct FlagText {
 impl FlagText {
     pub(super) const NONE: Self = Self { bytes: [0; _], len: 0 };
 
-    /// Returns the set with this flag. A flag that the set has already is not added again.
+    /// Returns the set with this flag added, unless the set already has it.
     #[expect(clippy::indexing_slicing, reason = "a set has room for all flags of a command")]
     pub(super) const fn with(mut self, letter: u8) -> Self {
         let mut at = 0;
@@ -31,8 +31,8 @@ impl FlagText {
         self
     }
 
-    /// Writes the flags. Copies the whole array and truncates, because a copy of constant length is
-    /// faster.
+    /// Writes the flags. Copies the whole array and truncates `out`, because a copy of constant
+    /// length is faster.
     #[inline]
     pub(super) fn push(self, out: &mut Vec<u8>) {
         if self.len == 0 {

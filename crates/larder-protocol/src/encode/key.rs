@@ -12,7 +12,7 @@ pub const BASE64_KEY_LEN_MAX: usize = KEY_LEN_MAX / 4 * 3;
 
 /// A key that every protocol can send unencoded: 1 to [`KEY_LEN_MAX`] bytes without blanks and
 /// control characters, which would end the key or the line in text. All bytes from 0x80 to 0xff are
-/// allowed, and thus UTF-8 is allowed.
+/// allowed, which includes UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireKey<'k>(&'k [u8]);
 
@@ -43,7 +43,7 @@ impl<'k> WireKey<'k> {
 }
 
 /// A generator of keys that consist of a prefix and a decimal number. It checks the prefix once.
-/// Making a key then needs no check and no allocation. Each key replaces the one before.
+/// Making a key then needs no check and no allocation. Each new key overwrites the previous key.
 ///
 /// ```
 /// use larder_protocol::encode::NumberedKeys;
@@ -85,7 +85,8 @@ impl NumberedKeys {
         self.key.get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// Returns the number of a key, or `None` if the key is not the prefix and a number.
+    /// Returns the number of a key, or `None` if the key does not consist of the prefix and a
+    /// number.
     #[must_use]
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         u64_of(key.strip_prefix(self.prefix())?)
@@ -131,7 +132,7 @@ impl<'k> MetaKey<'k> {
         }
     }
 
-    /// Returns the key, not encoded.
+    /// Returns the unencoded key.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'k [u8] {

@@ -1,8 +1,8 @@
-//! Requests in meta text: a line with a key and flags, and for `ms` a value after it.
+//! Encoders for meta text requests: a line with a key and flags, followed by a value in `ms`.
 //!
-//! Flags without arguments form sets, such as [`GetFlags`], which should be constants. Flags with
-//! arguments are fields of options, such as [`GetOptions`]. Flags with arguments are sent after the
-//! flags of the set, so that `t` shows the time to live before `T` and `N` change it.
+//! Flags without arguments form sets such as [`GetFlags`]. Declare these sets as constants. Flags
+//! with arguments are fields of options such as [`GetOptions`]. They are sent after the flags of
+//! the set, so that `t` shows the time to live before `T` and `N` change it.
 //!
 //! `quiet` suppresses the reply to the ordinary outcome: a miss of `mg`, or success of another
 //! command. A [`noop`] after quiet requests marks the end of their replies.

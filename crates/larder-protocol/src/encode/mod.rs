@@ -1,10 +1,9 @@
-//! Encoding of requests for clients: requests in, bytes out. Each protocol has a module, and each
-//! command has a function.
+//! Request encoders for clients. Each protocol has a module with one function per command.
 //!
-//! Each function appends a request, or a part of one, to a buffer and makes no other allocation.
-//! Keys are checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their lengths.
-//! Thus stored data can neither end a request early nor start another one. [`crate::answer`] reads
-//! the replies.
+//! Each function appends a request, or a part of one, to a buffer. It allocates only to grow the
+//! buffer. Keys are checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their
+//! lengths, so stored data can neither end a request early nor start another one. [`crate::answer`]
+//! reads the replies.
 //!
 //! ```
 //! use larder_protocol::Exptime;
@@ -60,9 +59,9 @@ impl<'v> NewItem<'v> {
 }
 
 impl Exptime {
-    /// The item never expires.
+    /// The expiry of an item that never expires.
     pub const NEVER: Self = Self(0);
-    /// The item has expired already.
+    /// The expiry of an item that has already expired.
     pub const PAST: Self = Self(-1);
 
     /// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is
@@ -98,7 +97,7 @@ fn push_expiry(expiry: Exptime, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the length of a value, the end of its line, and the value.
+/// Writes the length of a value, a line end, the value, and another line end.
 #[inline]
 fn push_value(value: &[u8], out: &mut Vec<u8>) {
     push_len(value.len(), b"\r\n", out);

@@ -1,4 +1,4 @@
-//! Requests in RESP: an array of words with their lengths.
+//! Encoders for RESP requests: an array of words, each with its length.
 
 use super::{WireKey, push_block};
 use crate::text::number::{push, push_len};
@@ -24,7 +24,7 @@ pub fn mget_key(key: WireKey<'_>, out: &mut Vec<u8>) {
     word(key.bytes(), out);
 }
 
-/// Writes `SET`, which stores a value, with `EX` if `ttl_secs` is not 0.
+/// Writes `SET`, which stores a value. Adds `EX` if `ttl_secs` is not 0.
 #[inline]
 pub fn set(key: WireKey<'_>, value: &[u8], ttl_secs: u32, out: &mut Vec<u8>) {
     let head: &[u8] = match ttl_secs {
@@ -62,7 +62,7 @@ pub fn word(bytes: &[u8], out: &mut Vec<u8>) {
     push_block(bytes, out);
 }
 
-/// Adds a word, given in parts, to a command.
+/// Adds a word to a command. The word is the concatenation of `parts`.
 pub fn word_of_parts(parts: &[&[u8]], out: &mut Vec<u8>) {
     out.push(b'$');
     push(parts.iter().map(|part| part.len() as u64).sum(), out);

@@ -1,4 +1,4 @@
-//! Tables of flags by letter, computed at compile time.
+//! Lookup tables of flags, indexed by letter and computed at compile time.
 #![expect(
     clippy::indexing_slicing,
     reason = "the compiler evaluates it, except one index with the number of a command"
@@ -12,7 +12,7 @@ use crate::text::letters::{LETTERS, Letters, index};
 pub(crate) struct Entry {
     pub(crate) argument: Argument,
     /// The index at which the parser stores the numeric argument of the flag, below [`SLOTS`].
-    /// Without a numeric argument, the index has no meaning.
+    /// Flags without a numeric argument do not use the index.
     pub(crate) slot: u8,
 }
 

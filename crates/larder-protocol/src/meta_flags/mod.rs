@@ -1,10 +1,10 @@
 //! The table of all meta flags (`table.rs`): the argument of each flag, the commands that support
 //! it, and its effect on a reply.
 //!
-//! The parser (`meta.rs`), the writers of replies (`reply/`) and the fast path (`fast_get.rs`) use
-//! this table, and `docs/meta-flags.md` is generated from it. The session (`larder-session`)
-//! defines the effect of a flag on an item when it converts a request to an operation. It can query
-//! any flag with [`MetaFlags::has`].
+//! The parser (`meta.rs`), the reply encoders (`reply/`) and the fast path (`fast_get.rs`) use this
+//! table, and `docs/meta-flags.md` is generated from it. The session (`larder-session`) defines the
+//! effect of a flag on an item when it converts a request to an operation. It can query any flag
+//! with [`MetaFlags::has`].
 
 mod lookup;
 mod table;
@@ -35,9 +35,9 @@ pub struct ShownItem {
     pub hit_before: bool,
 }
 
-/// How long an item still lives, in seconds; `None` if it never expires. Some flags of a request
-/// change the time to live. The flag `t` shows the time after the changes by the flags that precede
-/// it.
+/// The remaining time to live of an item in seconds; `None` if it never expires. The flags `T` and
+/// `N` can change it. The flag `t` shows the time to live after the changes by the flags that
+/// precede `t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ttl {
     /// The time to live before the request.
@@ -49,8 +49,8 @@ pub struct Ttl {
     pub vivified: Option<Option<u32>>,
 }
 
-/// Writes the flags of a reply to `command`, in the order of the request, with the properties of an
-/// item.
+/// Writes the flags of a reply to `command` in the order of the request. Their values come from
+/// `item`.
 #[inline]
 pub(crate) fn show<'b>(
     command: Command,

@@ -109,7 +109,7 @@ pub(crate) enum Argument {
     Delta,
     /// A 32-bit number.
     ClientFlags,
-    /// One byte; a space if there is none.
+    /// One byte. A missing byte is read as a space.
     Mode,
     /// One to seven names of 1 to 250 bytes, separated by commas.
     Tags,

@@ -162,7 +162,7 @@ fn extstore(words: &[&[u8]]) -> Command {
     tuning.map(|tuning| Admin::Set(Tuning::Flash(tuning))).ok_or(ERROR)
 }
 
-/// Checks a slab class and a number of chunks, which have no effect, as in memcached.
+/// Checks a slab class and a number of chunks. As in memcached, they have no effect.
 fn free_memchunks(class: &[u8], limit: &[u8]) -> Option<FlashTuning> {
     u32_of(class).filter(|&class| class <= CLASS_MAX).and(u32_of(limit))?;
     Some(FlashTuning::FreeMemchunks)

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 const ENCODED_LEN_MAX: usize = KEY_LEN_MAX.div_ceil(3) * 4;
 
 impl<'b> Key<'b> {
-    /// Returns the decoded key, in `scratch` if it was sent in base64.
+    /// Returns the decoded key. A key that was sent in base64 is decoded into `scratch`.
     #[inline]
     pub fn decode<'k>(&self, scratch: &'k mut [u8; KEY_LEN_MAX]) -> &'k [u8]
     where

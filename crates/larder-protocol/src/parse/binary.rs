@@ -187,7 +187,7 @@ fn check_head(head: &Head) -> Option<(Status, Recovery)> {
         TOUCH | GAT | GATQ | GATK | GATKQ => extras == 4 && has_key && !has_value,
         QUIT | QUITQ | NOOP | VERSION => head.body_len == 0,
         FLUSH | FLUSHQ => !has_key && !has_value && matches!(extras, 0 | 4),
-        // The value of a STAT has no use. A long one is refused, so that it is not buffered.
+        // STAT ignores its value. A long value is refused so that the server does not buffer it.
         STAT => extras == 0 && head.value_len() <= KEY_LEN_MAX,
         CONFIG_GET if extras == 0 && has_key && !has_value => true,
         SASL_LIST | SASL_AUTH | SASL_STEP if !has_sasl_shape(head) => false,

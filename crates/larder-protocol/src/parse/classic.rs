@@ -102,7 +102,7 @@ pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
     }
 }
 
-/// Returns the bytes after the line's end, if only spaces precede it.
+/// Returns the bytes after the line's end, or `None` if anything except spaces precedes it.
 #[inline]
 pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
     match rest {

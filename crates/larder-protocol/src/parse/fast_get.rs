@@ -8,8 +8,8 @@ use crate::request::{BinaryHead, Classic, Get, KEY_LEN_MAX, Key, MetaFlags, Repl
 use crate::text::letters::Letters;
 use crate::text::tokens::blank;
 
-/// A lookup of one key: `get KEY`, or `mg KEY` with no flags except `c f k s t v`, alone on its
-/// line; or a binary `get` in any of its forms.
+/// A lookup of one key: `get KEY`, `mg KEY` with no flags except `c f k s t v`, or a binary `get`
+/// in any of its forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastGet<'b> {
     /// The key as sent. It is never base64, because `mg` with the flag `b` takes the slow path.
@@ -155,7 +155,7 @@ fn showing(behind_key: &[u8]) -> Option<usize> {
     }
 }
 
-// A binary head is always longer than flags, so `rest` needs no other mark of its dialect.
+// A binary head is always longer than flags, so the length of `rest` identifies its dialect.
 const _: () = assert!(2 * (FAST.count() as usize) < HEAD_LEN);
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ fn value_of(rest: &[u8], len: u32) -> Option<(&[u8], &[u8])> {
     Some((value, behind.strip_prefix(b"\r\n")?))
 }
 
-// A binary head is always longer than flags, so `rest` needs no other mark of its dialect. The
+// A binary head is always longer than flags, so the length of `rest` identifies its dialect. The
 // longest flags are `F` and `T` with their numbers and one space between them.
 const _: () = assert!(2 * (2 + DIGITS_MAX) - 1 < HEAD_LEN);
 

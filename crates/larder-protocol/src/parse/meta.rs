@@ -209,7 +209,8 @@ impl<'b> Flags<'b> {
         self.has(letter).then(|| self.number_or_0(letter))
     }
 
-    /// Returns the expiry of a flag. Without the flag, returns 0: the item never expires.
+    /// Returns the expiry in the argument of a flag. Returns 0, which means never, without the
+    /// flag.
     #[inline]
     fn expiry_or_0(&self, letter: u8) -> Exptime {
         Exptime(self.number_or_0(letter).cast_signed())

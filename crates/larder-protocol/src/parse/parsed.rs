@@ -1,4 +1,4 @@
-//! Constructors of the results of all parsers.
+//! Constructors of parse results, for all parsers.
 
 use crate::request::{Fault, FaultReply, Parsed, Recovery, Request};
 

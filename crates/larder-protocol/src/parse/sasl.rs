@@ -1,4 +1,4 @@
-//! Binary with a SASL login. The only mechanism is PLAIN (RFC 4616).
+//! Parsing of binary streams that require a SASL login. The only mechanism is PLAIN (RFC 4616).
 //!
 //! ```text
 //!            credentials accepted
@@ -75,7 +75,7 @@ fn is_sasl(op: u8) -> bool {
     matches!(op, opcode::SASL_LIST | opcode::SASL_AUTH | opcode::SASL_STEP)
 }
 
-/// Returns the claim of a request, and the next state unless the claim is accepted.
+/// Returns the claim of a request, and the next state if the claim is not accepted.
 fn step<'b>(stage: Stage, op: u8, mechanism: &[u8], message: &'b [u8]) -> (Claim<'b>, Stage) {
     use Stage::{Authenticated, New, Spent, Started};
     match (stage, op) {

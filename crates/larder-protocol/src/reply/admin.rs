@@ -88,7 +88,8 @@ pub struct Servers {
 pub const SERVERS_KEY: &[u8] = b"AmazonElastiCache:cluster";
 
 /// Formats the list of servers as Amazon ElastiCache does: a line with the version, then one line
-/// with `HOST|IP|PORT` of all servers, separated by spaces. The IP is empty if the host is a name.
+/// with an entry `HOST|IP|PORT` per server. Spaces separate the entries. The IP is empty if the
+/// host is a name.
 pub(super) fn server_list(servers: &Servers) -> String {
     let named = servers.addresses.iter().map(|address| {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));

@@ -1,4 +1,4 @@
-//! Parts of replies, common to several kinds of requests.
+//! Parts of replies that several kinds of requests share.
 
 use crate::meta_flags::number;
 use crate::request::{BinaryHead, Classic, ReplyFormat, Status};
@@ -38,10 +38,11 @@ pub(super) fn binary_hit(
     out.extend_from_slice(key);
 }
 
-/// The output space to reserve for the reply to a hit besides its key, flags and value, in bytes.
+/// The output space in bytes to reserve for a hit, in addition to its key, flags and value.
 pub(super) const HIT_ROOM: usize = 96;
 
-/// Returns the output space to reserve for a value: 0 for a large value, which is sent in pieces.
+/// Returns the output space in bytes to reserve for a value. A large value is sent in pieces and
+/// needs none.
 pub(super) fn value_room(value_len: usize) -> usize {
     if value_len <= VALUE_ROOM_MAX { value_len } else { 0 }
 }

@@ -1,6 +1,6 @@
-//! Encoding of replies: each function writes the reply to one kind of request, in the dialect of
-//! its [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the reply. A
-//! quiet request suppresses no errors, but `noreply` suppresses most errors.
+//! Reply encoders. Each function writes the reply to one kind of request, in the dialect of the
+//! request's [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the
+//! reply. A quiet request suppresses no errors, but `noreply` suppresses most errors.
 
 mod admin;
 mod encode;
@@ -37,8 +37,8 @@ use encode::{
 pub struct Hit<'k> {
     /// The decoded key, for replies with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it.
+    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
+    /// base64 or because it contains bytes that text cannot carry.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
@@ -74,7 +74,7 @@ pub enum StoreReply {
     TooLarge,
     /// Nothing can be evicted to make room.
     OutOfMemory,
-    /// The leader of the group has no CAS value left.
+    /// The leader of the group has used up its range of CAS values.
     NoCas,
     /// In text, the value is not followed by CRLF.
     BadChunk,
@@ -128,8 +128,8 @@ pub enum ArithmeticReply {
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it.
+    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
+    /// base64 or because it contains bytes that text cannot carry.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if it never does.
     pub ttl: Option<u32>,
@@ -145,9 +145,9 @@ pub struct ItemInfo<'k> {
     pub size: usize,
 }
 
-/// Writes the reply to a hit up to its value. If the function returns true, the caller appends
-/// exactly `hit.item.value_len` bytes of value and calls [`hit_tail`]. Otherwise, the reply is
-/// complete.
+/// Writes the part of a hit that precedes its value. If the function returns true, the caller
+/// appends exactly `hit.item.value_len` bytes of value and calls [`hit_tail`]. Otherwise, the reply
+/// is complete.
 #[inline]
 pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     match &get.format {
@@ -165,7 +165,7 @@ pub fn hit_head(get: &Get<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Writes a hit in classic text or binary up to its value.
+/// Writes the part of a classic or binary hit that precedes its value.
 #[inline]
 pub fn content_head(
     get: &Get<'_>,
@@ -555,7 +555,7 @@ pub fn quit(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the reply to a hit of `mg`, up to its value.
+/// Writes the part of an `mg` hit that precedes its value.
 #[inline]
 fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) -> bool {
     let with_value = get.value && !hit.withheld;

@@ -78,8 +78,8 @@ pub fn stats_reset(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "RESET", out);
 }
 
-/// Writes the reply to `stats detail dump`: a line for each prefix in text, one statistic in
-/// binary.
+/// Writes the reply to `stats detail dump`, which has a line for each prefix. In binary, one
+/// statistic contains all these lines.
 pub fn stats_prefixes<'p>(
     format: &ReplyFormat<'_>,
     prefixes: impl IntoIterator<Item = (&'p [u8], PrefixCounts)>,

@@ -1,4 +1,4 @@
-//! Administrative commands of operators, which are not about single items.
+//! Administrative commands for operators. They do not address single items.
 
 /// An administrative command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Admin {
 pub enum Shutdown {
     /// Immediately.
     Quick,
-    /// `shutdown graceful`: after the requests that have arrived.
+    /// `shutdown graceful`: after answering the requests that have arrived.
     Graceful,
     /// An unknown mode.
     Invalid,
@@ -80,14 +80,14 @@ pub enum Tuning {
 pub enum FlashTuning {
     /// The smallest item to demote, in bytes.
     ItemSize(u32),
-    /// The seconds for which an item has to be idle before it is demoted. With `u32::MAX`, items
-    /// are demoted only when they are evicted.
+    /// How many seconds an item must be idle before it is demoted. With `u32::MAX`, items are
+    /// demoted only when they are evicted.
     ItemAge(u32),
-    /// Items with a shorter remaining lifetime than this, in seconds, are written to separate
-    /// pages, which they share with each other. 0 applies to no items.
+    /// Items that expire in fewer seconds than this are written to separate pages, apart from other
+    /// items. 0 disables this separation.
     LowTtl(u32),
-    /// Of this many items that are read from flash a second time, one is promoted to memory. 0
-    /// promotes none.
+    /// One in this many items that are read from flash a second time is promoted to memory. 0
+    /// disables promotion.
     RecacheRate(u32),
     /// The number of free pages below which pages are rewritten.
     CompactUnder(u32),
@@ -104,7 +104,7 @@ pub enum FlashTuning {
     FreeMemchunks,
 }
 
-/// A fraction, stored as its bits so that settings are `Eq`.
+/// A fraction. It stores the bits of an `f64`, so that settings can implement `Eq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio(u64);
 
@@ -122,7 +122,7 @@ impl Ratio {
     }
 }
 
-/// The items of a crawl or dump.
+/// The items that a crawl or dump covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// `hash`: all items, in the order of the index.
@@ -161,7 +161,7 @@ impl Streams {
     pub const DELETIONS: Self = Self(1 << 4);
     pub const SYSEVENTS: Self = Self(1 << 5);
     pub const RAWCMDS: Self = Self(1 << 6);
-    /// Counts by prefix (`stats detail`), which are not a stream of the log.
+    /// Request counts per key prefix (`stats detail`). This bit is not a log stream.
     pub const PREFIXES: Self = Self(1 << 31);
 
     pub(crate) const NAMES: [(&'static str, Self); 7] = [

@@ -7,7 +7,7 @@ use crate::text::letters::Letters;
 pub enum ReplyFormat<'b> {
     /// Classic text.
     Classic(Classic),
-    /// Meta text. The writer of the reply reads the flags again, in the order of the request.
+    /// Meta text. The reply encoder reads the flags again, in the order of the request.
     Meta(MetaFlags<'b>),
     /// Binary.
     Binary(BinaryHead),
@@ -29,7 +29,7 @@ pub struct Classic {
     pub noreply: bool,
     /// Whether the reply has a CAS: `gets`, `gats`.
     pub with_cas: bool,
-    /// Whether this key is known to be the last of its line, so that `END` follows.
+    /// Whether this is known to be the last key of its line. If it is, `END` follows its reply.
     pub last: bool,
 }
 

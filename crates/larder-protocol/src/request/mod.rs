@@ -1,4 +1,4 @@
-//! Requests of clients, independent of the dialect.
+//! Client requests, in a form that does not depend on the dialect.
 //!
 //! These types follow meta text, the most expressive dialect. The parsers of classic text and
 //! binary convert requests to them. [`ReplyFormat`] has the properties that affect only the reply.
@@ -54,7 +54,7 @@ pub enum Request<'b> {
     Stats {
         /// The words after `stats` without outer spaces, or the key of a binary stat request.
         topic: &'b [u8],
-        /// The dialect of the reply. Each binary packet of it repeats the opaque.
+        /// The dialect of the reply. Each packet of a binary reply repeats the opaque.
         format: ReplyFormat<'b>,
     },
     /// An administrative command.
@@ -125,9 +125,9 @@ pub struct Get<'b> {
 }
 
 impl Get<'_> {
-    /// Returns whether the lookup may change or create an item: it has a new expiry, or the expiry
-    /// of an item to create. The right to recompute a stale item does not count as a change,
-    /// because each replica grants that right for its own items.
+    /// Returns whether the lookup may change or create an item, because it has `touch` or `vivify`.
+    /// The right to recompute a stale item does not count as a change, because each replica grants
+    /// that right for its own items.
     #[must_use]
     pub fn changes_item(&self) -> bool {
         self.touch.is_some() || self.vivify.is_some()
@@ -168,8 +168,8 @@ pub struct Store<'b> {
     pub terminated: bool,
     /// The CAS that the item must have for the store. The outcome is `EX` if the CAS differs, and
     /// `NF` if there is no item. Append and prepend ignore the CAS if there is no item. The field
-    /// is also `None` if the CAS in the request has no effect. In an `ms`, this is any CAS with the
-    /// mode add, and the CAS 0 with append or prepend.
+    /// is also `None` if the CAS in the request has no effect. In an `ms`, this applies to any CAS
+    /// with the mode add, and to the CAS 0 with append or prepend.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
@@ -183,8 +183,8 @@ pub struct Store<'b> {
 }
 
 impl Store<'_> {
-    /// Returns whether these bytes after an uploaded value are its valid end: CRLF in text, none in
-    /// binary.
+    /// Returns whether `trailer`, the bytes after an uploaded value, ends the value correctly: CRLF
+    /// in text, no bytes in binary.
     #[must_use]
     pub fn is_value_end(trailer: &[u8]) -> bool {
         matches!(trailer, b"" | b"\r\n")
@@ -235,7 +235,7 @@ pub struct Arithmetic<'b> {
     pub format: ReplyFormat<'b>,
 }
 
-/// A request to drop a tag: to remove all items with it.
+/// A request to drop a tag, which removes all items with this tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropTag<'b> {
     /// The name of the tag, sent like a key.
@@ -270,7 +270,7 @@ pub enum FaultReply {
     Silent,
     /// A line, without its CRLF.
     Text(&'static str),
-    /// A binary status with its own text.
+    /// A binary error reply.
     Binary {
         /// The reply format.
         head: BinaryHead,
@@ -328,7 +328,7 @@ pub enum Parsed<'b> {
         /// The number of bytes before the value. [`crate::Parser::parse_head`] parses them again
         /// later.
         head_len: usize,
-        /// The length of the value in bytes, in text with the CRLF after it.
+        /// The length of the value in bytes. In text, it includes the CRLF after the value.
         body_len: u64,
     },
     /// The request is incomplete: read more. This is not an error, because a stream may be split

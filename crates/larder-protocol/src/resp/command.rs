@@ -1,4 +1,4 @@
-//! Commands with their arguments, which `command_parser.rs` parses and checks.
+//! Commands with their arguments. `command_parser.rs` creates them.
 
 use super::decimal::Decimal;
 use super::error::Parsed;
@@ -39,7 +39,7 @@ pub enum Command<'b> {
     Unsubscribe(Arguments<'b>),
     /// An operation on one key.
     Item(&'b [u8], ItemCommand<'b>),
-    /// An operation on several keys in order.
+    /// An operation on several keys, executed in their order.
     Items(ItemsCommand<'b>),
     /// Copies or renames an item.
     CopyItem(CopyItem<'b>),
@@ -95,7 +95,8 @@ pub enum CommandFilter<'b> {
     All,
     /// `FILTERBY PATTERN`: the commands and subcommands whose names match.
     Pattern(&'b [u8]),
-    /// `FILTERBY MODULE` and `ACLCAT`: none, because commands belong to no module and no category.
+    /// `FILTERBY MODULE` and `ACLCAT`: no commands, because no command belongs to a module or
+    /// category.
     None,
 }
 
@@ -123,7 +124,8 @@ pub enum ItemCommand<'b> {
     DeleteIf {
         /// The value to compare with.
         value: &'b [u8],
-        /// Whether to remove the item if its value equals `value`, rather than if it differs.
+        /// True to remove the item if its value equals `value`, false to remove it if its value
+        /// differs.
         equal: bool,
     },
     /// The new expiry; `None` keeps the expiry.
@@ -143,8 +145,8 @@ pub enum ItemCommand<'b> {
     SetBit(u64, bool),
     /// `GETBIT`: the offset of the bit.
     GetBit(u64),
-    /// `BITCOUNT`: the first and the last position. With `in_bits`, positions are bits, rather than
-    /// bytes.
+    /// `BITCOUNT`: the first and the last offset, both included. Offsets are in bits with
+    /// `in_bits`, otherwise in bytes.
     BitCount {
         start: i64,
         end: i64,
@@ -233,8 +235,8 @@ impl<'b> ItemsCommand<'b> {
         }
     }
 
-    /// Checks all keys of an `MSET`: one invalid key refuses the command. Accepts any keys of the
-    /// other commands.
+    /// Checks all keys of an `MSET`, because one invalid key invalidates the whole command. Does
+    /// not check the keys of other commands.
     pub fn check_keys(&self) -> Parsed<'b, ()> {
         match self {
             Self::MSet(words) => words.step_by(2).try_for_each(|key| checked_key(key).map(|_| ())),
@@ -254,8 +256,8 @@ pub struct Set<'b> {
     pub expiry: NewExpiry,
     /// The kind of the reply.
     pub answer: SetAnswer,
-    /// The arguments from the first tag on, and the number of tags; `None` without the option
-    /// `TAGS`.
+    /// The arguments, starting with the first tag, and the number of tags. `None` without the
+    /// option `TAGS`.
     pub tags: Option<(Arguments<'b>, usize)>,
     /// The name of the command, for error messages.
     pub name: &'static str,
@@ -268,7 +270,7 @@ impl<'b> Set<'b> {
     }
 }
 
-/// The condition of a `SET`.
+/// The condition of a `SET` for storing the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCondition<'b> {
     /// Stores the value unconditionally.

@@ -4,12 +4,12 @@ use std::fmt;
 
 /// The number of digits after the point.
 const SCALE: u32 = 17;
-/// One, as [`Decimal`] holds it.
+/// The number 1 in the representation of [`Decimal`].
 const ONE: i128 = 10_i128.pow(SCALE);
 /// The maximum number of digits that are read after the point. Further digits are ignored.
 const FRACTION_MAX: u32 = 25;
 
-/// A decimal number with 17 digits after the point, like the numbers that redis-server prints. Its
+/// A fixed-point decimal number with 17 digits after the point, as many as redis-server prints. Its
 /// absolute value is below 1.7 × 10^21. Sums are exact, whereas redis-server rounds its binary
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn exponent(text: &[u8]) -> Result<i32, DecimalError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(DecimalError::NotANumber);
     }
-    // A longer exponent gives a number that is too large, or too small and thus 0.
+    // Beyond this limit, any number except 0 is out of range or rounds to 0.
     let limit = if text.starts_with(b"-") { -10_000 } else { 10_000 };
     let number = str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
     Ok(number.unwrap_or(limit).clamp(-10_000, 10_000))

@@ -35,7 +35,7 @@ pub enum CommandError<'b> {
     SameKey,
     /// No item has the key.
     NoSuchKey,
-    /// Different groups own the keys of a command that one server has to execute.
+    /// One server must execute the command, but its keys belong to different groups.
     CrossSlot,
     /// A command has more keys than allowed. The argument is the maximum.
     KeyCount(usize),
@@ -117,10 +117,10 @@ pub enum CommandError<'b> {
     WatchWithoutCas,
     /// Another server owns a key of `WATCH`.
     WatchOfOther,
-    /// A watched item, or the owner of its key, changed in the middle of the transaction: after it
-    /// had changed items or answered a command.
+    /// A watched item, or the owner of its key, changed after the transaction had already changed
+    /// items or answered a command.
     WatchedItemChanged,
-    /// The commands of a transaction take too much memory.
+    /// The queued commands of a transaction need too much memory.
     TransactionTooLarge,
     /// There is no memory for an item, for a reply, or for the state of the connection.
     OutOfMemory,

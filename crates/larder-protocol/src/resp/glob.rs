@@ -6,8 +6,8 @@
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern_at, mut text_at) = (0, 0);
-    // Where to continue after a mismatch: the offset in the pattern after the last `*`, and the
-    // offset in the text at which this part of the pattern was last tried.
+    // The position to resume from after a mismatch: the offset in the pattern after the last `*`,
+    // and the offset in the text at which the rest of the pattern was last tried.
     let mut retry = None;
     loop {
         let rest = pattern.get(pattern_at..).unwrap_or_default();
@@ -17,8 +17,8 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
             continue;
         }
         let Some(&byte) = text.get(text_at) else {
-            // The text has ended. A longer match of the last `*` would leave even less text for the
-            // rest of the pattern.
+            // The text has ended. Backtracking cannot help: if the last `*` matched more bytes,
+            // even less text would be left for the rest of the pattern.
             return rest.is_empty();
         };
         if let Some(len) = element(rest, byte) {

@@ -152,7 +152,7 @@ enum Unit {
     Millis,
 }
 
-/// Parses the expiry of `SET`, `GETEX` and `SETEX`, which has to be positive.
+/// Parses the expiry of `SET`, `GETEX` and `SETEX`. The expiry must be positive.
 fn positive_time<'b>(
     text: &'b [u8],
     unit: Unit,
@@ -236,7 +236,7 @@ impl<'b> Options<'b> {
         let is_set = of == OptionsOf::Set;
         while let Some(word) = rest.next() {
             let before = options.expiry;
-            // If an option is given several times, its last argument counts.
+            // If an expiry option is given several times, its last argument is used.
             let mut time = |unit, absolute| match before {
                 ExpiryOption::None => time_option(rest.next(), unit, absolute),
                 ExpiryOption::Time { unit: other, absolute: is_absolute, .. }
@@ -291,7 +291,8 @@ impl<'b> Options<'b> {
         Ok(options)
     }
 
-    /// Returns whether the options may have this condition: they have no other condition yet.
+    /// Returns whether this condition is allowed, because no earlier option has set another
+    /// condition.
     fn may_be(&self, condition: SetCondition<'_>) -> bool {
         [SetCondition::Always, condition].contains(&self.condition)
     }

@@ -8,8 +8,8 @@ pub const WORDS_MAX: i64 = 1 << 20;
 /// The longest line in bytes: an inline request, or the length of an array or a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
 
-/// The longest argument in bytes, redis-server's `proto-max-bulk-len`. A longer argument is a
-/// protocol violation. The server discards a shorter argument that is above
+/// The longest argument in bytes that is not a protocol violation, as in redis-server's
+/// `proto-max-bulk-len`. The server discards a shorter argument if it exceeds
 /// [`Bounds::bulk_len_max`].
 const DISCARDED_LEN_MAX: usize = 512 << 20;
 
@@ -57,7 +57,7 @@ pub enum Read<'b> {
     Oversized {
         /// The rest of the request. Discard it, then reply with an error.
         rest: OversizedRest,
-        /// The length of the request in bytes up to the argument.
+        /// The number of bytes that precede the argument's content.
         consumed: usize,
     },
     /// A protocol violation: reply, then close the connection.
@@ -165,9 +165,9 @@ enum Step<T> {
     Fault(ProtocolError),
 }
 
-/// Reads the request at the start of `input`. Any split of a stream gives the same requests. An
-/// exception is an array longer than [`Bounds::request_len_max`], which is a fault only if it
-/// arrives in pieces.
+/// Reads the request at the start of `input`. The requests do not depend on how the stream is
+/// split, with one exception: an array longer than [`Bounds::request_len_max`] is a fault only if
+/// it arrives in pieces.
 #[must_use]
 pub fn read<'b>(input: &'b [u8], bounds: &Bounds) -> Read<'b> {
     let read = match input {
@@ -284,15 +284,15 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     }
     let consumed = input.len() - at.len();
     let raw = input.get(..consumed).unwrap_or_default();
-    // The arguments must not refer to bytes after the request.
+    // Cut the slice off at the end of the request, because the input may continue.
     let words = after_name.len() - at.len();
     let arguments =
         Arguments { rest: after_name.get(..words).unwrap_or_default(), left: count - 1 };
     Read::Request { request: Request { raw, name: name.unwrap_or_default(), arguments }, consumed }
 }
 
-/// Returns the result for a request whose next argument, at `at`, is longer than
-/// [`Bounds::bulk_len_max`].
+/// Returns the result for a request with an argument longer than [`Bounds::bulk_len_max`]. `at`
+/// starts with this argument, and `arguments` more follow it.
 fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
     match bulk_len(at, DISCARDED_LEN_MAX) {
         Step::Is((len, behind)) => {
@@ -309,8 +309,8 @@ const UNAUTHENTICATED_WORDS_MAX: i64 = 10;
 /// The longest word in bytes before the login, as in redis-server.
 const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16384;
 
-/// Splits off a line with a number; `None` if the number is malformed. As in redis-server, any byte
-/// may follow CR.
+/// Splits off a line with a number. The number is `None` if it is malformed. As in redis-server,
+/// any byte may follow CR.
 fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8])> {
     let window = input.get(..LINE_LEN_MAX).unwrap_or(input);
     let Some(end) = memchr::memchr(b'\r', window) else {
@@ -324,8 +324,8 @@ fn number_line(input: &[u8], too_long: ProtocolError) -> Step<(Option<i64>, &[u8
     }
 }
 
-/// Splits off a bulk string and the two bytes after it. As in redis-server, these bytes may have
-/// any value.
+/// Splits off a bulk string and the two bytes after it. As in redis-server, these two bytes may
+/// have any value.
 fn bulk(input: &[u8], len_max: usize) -> Step<(&[u8], &[u8])> {
     let (len, rest) = match bulk_len(input, len_max) {
         Step::Is(head) => head,

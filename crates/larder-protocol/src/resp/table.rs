@@ -158,8 +158,8 @@ impl Verb {
         matches!(self, Self::Ping | Self::Quit | Self::Reset | Self::Subscribe | Self::Unsubscribe)
     }
 
-    /// Returns whether the command can be split into one command for each key, so that each key's
-    /// owner executes its part.
+    /// Returns whether a command with several keys can be split into one command per key, each
+    /// executed by the owner of the key.
     #[must_use]
     pub fn is_split(self) -> bool {
         !matches!(self, Self::Copy | Self::MSetNx | Self::Rename | Self::RenameNx)
@@ -362,7 +362,7 @@ impl<'b> Request<'b> {
         }
     }
 
-    /// Returns the keys of the request, whose command has this row.
+    /// Returns the keys of the request. `row` is the row of the request's command.
     pub fn keys(&self, row: &Row) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let (first, last, step) = row.keys;
         let words = self.arguments.len() + 1;

@@ -1,4 +1,4 @@
-//! Parts of lines, common to requests and replies.
+//! Parts of text lines that requests and replies share.
 
 pub(crate) mod letters;
 pub(crate) mod line;

@@ -1,4 +1,4 @@
-//! Writing of numbers, and parsing with memcached's rules.
+//! Writes numbers, and parses them with memcached's rules.
 #![expect(clippy::cast_possible_truncation, reason = "memcached reduces these numbers")]
 
 /// Writes a number in decimal digits.
@@ -29,7 +29,7 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
     out.truncate(end);
 }
 
-/// Does the work of [`push_len`] for numbers of at least 1,000. Numbers of four digits are
+/// The slow path of [`push_len`], for numbers of at least 1,000. Numbers of four digits are
 /// assembled in a machine word; [`push`] writes longer numbers.
 #[inline(never)]
 fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
@@ -51,7 +51,7 @@ fn push_long<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
 /// Parses a token of decimal digits: at most 2^64-1, and at most 22 characters.
 #[inline]
 pub(crate) fn u64_of(token: &[u8]) -> Option<u64> {
-    // Numbers of up to 19 digits fit 64 bits.
+    // Numbers of up to 19 digits fit in 64 bits.
     const DIGITS_SAFE: usize = 19;
     if token.is_empty() || token.len() > DIGITS_SAFE {
         return long_u64_of(token);

@@ -61,7 +61,8 @@ pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
 /// Returns whether any byte is a space, a control character or DEL.
 #[inline]
 pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
-    // The last word may overlap the one before it, which is cheaper than testing single bytes.
+    // The last chunk may overlap the chunk before it. Testing some bytes twice is cheaper than
+    // testing single bytes.
     let (chunks, tail) = bytes.as_chunks::<8>();
     match bytes.last_chunk() {
         Some(last) => chunks.iter().chain([last]).any(|chunk| {

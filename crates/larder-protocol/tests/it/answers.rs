@@ -1,5 +1,5 @@
-//! Property tests of reading replies. Any split of a stream gives the same replies. For an
-//! incomplete reply in text, the reader never requests more bytes than the reply has.
+//! Property tests of the reply readers: the replies do not depend on how the stream is split, and
+//! for an incomplete text reply, a reader never requests more bytes than the reply has.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;

@@ -18,7 +18,7 @@ const IDENTIFIERS: [(&[u8], &str); 7] = [
 ];
 const RSA: &str = "an RSA key";
 
-/// The identifiers are within this number of bytes at the start of a key.
+/// The identifier of a key is within its first 120 bytes.
 const HEAD_LEN: usize = 120;
 
 /// Returns the message about a key that cannot be used: its type, if that is known, the supported

@@ -34,11 +34,11 @@ pub enum LoadError {
     NoChain,
     /// The option in this field needs `ssl_ca_cert`.
     NoAuthority(&'static str),
-    /// The file of the server's certificates, and its fault.
+    /// The file of the server's certificates is invalid. Contains its path and the reason.
     Chain(PathBuf, String),
-    /// The file of the server's key, and its fault.
+    /// The file of the server's key is invalid. Contains its path and the reason.
     Key(PathBuf, String),
-    /// The file of certificate authorities, and its fault.
+    /// The file of certificate authorities is invalid. Contains its path and the reason.
     Authority(PathBuf, String),
     /// The system has no randomness, or rustls does not support the options.
     Unusable(Error),
@@ -83,7 +83,7 @@ impl From<VerifyMode> for ClientCertificates {
     }
 }
 
-/// Reads the files of `options` into a configuration of listeners.
+/// Reads the files in `options` and returns the TLS configuration of a listener.
 ///
 /// # Errors
 /// [`LoadError`] for the first option that is missing or whose file is invalid.
@@ -111,8 +111,8 @@ pub fn load(
     Ok(config)
 }
 
-/// Reads the files of `options` into a configuration of connections to servers. The authorities
-/// certify the servers, and the certificate identifies this side.
+/// Reads the files in `options` and returns the TLS configuration of connections to servers. The
+/// certificate authorities verify the servers, and the certificate authenticates this side.
 ///
 /// # Errors
 /// [`LoadError`] for the first option that is missing or whose file is invalid.
@@ -208,8 +208,8 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Reads a regular file of at most [`FILE_LEN_MAX`] bytes. Refuses other files: a read of a pipe or
-/// device could block, and so delay handshakes and the shutdown of the server.
+/// Reads a regular file of at most [`FILE_LEN_MAX`] bytes. Refuses other files, because reading a
+/// pipe or device could block and delay handshakes and the shutdown of the server.
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let text = |error: io::Error| error.to_string();
     // Without the flag, opening a pipe would block.

@@ -19,8 +19,8 @@ pub struct Tls {
     pub verify_mode: VerifyMode,
     /// `ssl_min_version`: the oldest accepted version of TLS.
     pub min_version: Version,
-    /// `ssl_session_cache`: whether the server keeps sessions, so that clients that do not support
-    /// session tickets can resume them, too.
+    /// `ssl_session_cache`: whether the server caches sessions. Clients that do not support session
+    /// tickets can then resume sessions, too.
     pub session_cache: bool,
     /// `ssl_wbuf_size`, in bytes: only shown in statistics, because the server has no write buffer
     /// of this size.

@@ -3,8 +3,7 @@
 use super::element::{Version, text_page};
 use crate::resp::Clients;
 
-/// A builder of the page of `CLIENT LIST` and `CLIENT INFO` from the lines of memcached's
-/// `stats conns`.
+/// Builds the page of `CLIENT LIST` or `CLIENT INFO` from the lines of memcached's `stats conns`.
 #[derive(Debug)]
 pub struct ClientPage<'b> {
     wanted: Clients<'b>,

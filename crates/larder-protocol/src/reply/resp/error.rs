@@ -252,9 +252,8 @@ fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
     }
 }
 
-/// The maximum number of bytes of the name of an unknown command or subcommand that its error
-/// message shows. The message cuts the arguments of an unknown command at about the same total
-/// length.
+/// The error message about an unknown command or subcommand shows at most this many bytes of its
+/// name. It truncates the arguments of an unknown command at about the same total length.
 const SHOWN_LEN_MAX: usize = 128;
 
 /// Returns a string as C prints it: at most `len_max` bytes, up to the first NUL.

@@ -28,7 +28,7 @@ pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     array(0, out);
 }
 
-/// A builder of the page of `INFO`. Most of its numbers are memcached's statistics.
+/// Builds the page of `INFO`. Most of its numbers are memcached's statistics.
 #[derive(Debug)]
 pub struct InfoPage<'b> {
     /// The requested sections; all if empty.
@@ -86,7 +86,7 @@ pub const EVICTING_POLICY: &str = "allkeys-lru";
 /// Redis's name of the policy without eviction: stores fail when memory is full.
 const NO_EVICTION: &str = "noeviction";
 
-/// The section about keys. It has a line for database 0, or none if the cache is empty.
+/// The section about keys. It has one line, for database 0, and no line if the cache is empty.
 const KEYSPACE: &str = "Keyspace";
 
 const REPLICATION: &str = "Replication";
@@ -235,8 +235,8 @@ pub struct ClassLatencies {
     pub name: &'static str,
     /// The number of requests.
     pub count: u64,
-    /// Bounds in microseconds, ascending, each with the number of requests up to this bound. The
-    /// last number may include longer requests.
+    /// Upper bounds in microseconds, in ascending order. Each bound has the number of requests that
+    /// took at most this long. The last number may include longer requests.
     pub micros: Vec<(u64, u64)>,
 }
 

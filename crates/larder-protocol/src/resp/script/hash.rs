@@ -1,4 +1,4 @@
-//! The hashes of scripts. Requests name scripts by their hashes.
+//! Script hashes. `EVALSHA` identifies a script by its hash.
 
 use sha1::{Digest, Sha1};
 

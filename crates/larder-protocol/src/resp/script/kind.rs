@@ -1,6 +1,7 @@
 //! The known scripts.
 
-/// A known script. Each has one key. `ARGV[n]` is written `arg n`.
+/// A known script. Each script has one key. In the descriptions, `arg n` is `ARGV[n]`, and the
+/// value, the number and the expiry are those of the item with this key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Script {
     /// Removes the item if its value is arg 1. Returns 1 if it was removed, else 0.
@@ -10,9 +11,9 @@ pub enum Script {
     ExpireMillisIfEqual,
     /// As [`Self::ExpireMillisIfEqual`], in seconds.
     ExpireSecondsIfEqual,
-    /// Extends a lock of redis-py, if the value is arg 1 and the item has an expiry. Sets the
-    /// expiry to arg 2 milliseconds from now, or from the old expiry if arg 3 is `0`. Returns 1 if
-    /// the expiry was set, else 0.
+    /// Extends a lock of redis-py if the value is arg 1 and the item has an expiry. Sets the expiry
+    /// to arg 2 milliseconds from now, or to arg 2 milliseconds after the old expiry if arg 3 is
+    /// `0`. Returns 1 if the expiry was set, else 0.
     ExtendIfEqual,
     /// Removes the item if its value is arg 1. Returns 1 if it was removed, 0 if it has another
     /// value, and -1 if there is no item.
@@ -28,8 +29,8 @@ pub enum Script {
     AddForMillis,
     /// Stores arg 1 for arg 2 milliseconds if there is no item. Returns 1 if it was stored, else 0.
     LockForMillis,
-    /// Stores arg 1 for arg 2 milliseconds if the value is arg 1. Returns 1 if it was stored, else
-    /// 0.
+    /// Stores arg 1 again, for arg 2 milliseconds, if the value is arg 1. Returns 1 if it was
+    /// stored, else 0.
     RelockForMillis,
     /// Adds arg 1 to the number.
     Increment,

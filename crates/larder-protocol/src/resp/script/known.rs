@@ -1,5 +1,5 @@
-//! The hashes of known scripts, with the libraries that send them. This file does not repeat the
-//! texts. The example `script_hash` prints the hashes of a script.
+//! The hashes of known scripts. A comment names the libraries that send each script. The file
+//! contains no script texts. The example `script_hash` prints the hashes of a text.
 //!
 //! To add a script, add its hashes here, and test it with its library
 //! (`tests/clients/test_redis_scripts.py`).
@@ -140,9 +140,9 @@ static NORMAL_FORMS: [(&str, Script); 102] = [
     ("4ff95fd5f0a41e49a1645b637242f1a9ab7823c7", Script::ExpireSecondsIfEqual),
 ];
 
-/// The hashes of texts. `EVALSHA` may name such a text without an earlier `EVAL`. In a cluster, a
-/// node forwards an `EVALSHA` to the owner of the key, and the client may not have loaded the
-/// script there.
+/// The hashes of unmodified texts. `EVALSHA` can use these hashes without an earlier `EVAL` or
+/// `SCRIPT LOAD`, because in a cluster, a node forwards an `EVALSHA` to the owner of the key, where
+/// the client may not have loaded the script.
 static TEXTS: [(&str, Script); 27] = [
     // Laravel
     ("a08c9c69b7c07ae2485190873b90d128a23e502d", Script::AddForSeconds),

@@ -56,7 +56,7 @@ const GLOBAL_NAMES: [&[u8]; 20] = [
     b"replicate_commands",
 ];
 
-/// The longest script in bytes that is normalised. Known scripts are shorter.
+/// The longest script in bytes that [`normal_form`] accepts. Known scripts are shorter.
 pub const SCRIPT_LEN_MAX: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
             let end = memchr::memmem::find(comment, b"]]")?;
             rest = comment.get(end + 2..)?.trim_ascii_start();
         } else if comment.starts_with(b"[=") {
-            // This is a long comment of another level. No known script has such a comment.
+            // This is a long comment with `=` in its brackets. No known script has such a comment.
             return None;
         } else {
             let end = memchr::memchr2(b'\n', b'\r', comment).unwrap_or(comment.len());

@@ -1,5 +1,5 @@
-//! `CLIENT TRACKING`: options of clients that keep copies of items. The server sends them
-//! invalidation messages when items change.
+//! The options of `CLIENT TRACKING`, which clients with local copies of items use. The server sends
+//! these clients invalidation messages when items change.
 
 use super::error::TrackingError;
 use crate::resp::error::{CommandError, Parsed};
@@ -24,8 +24,8 @@ pub enum Tracking<'b> {
 pub struct TrackingOptions<'b> {
     /// The number of the connection that receives the messages instead of this one.
     pub redirect: Option<u64>,
-    /// Whether messages are about all keys, or all keys with a prefix, instead of the keys that the
-    /// connection has read.
+    /// Whether messages cover all keys, or all keys with certain prefixes, instead of only the keys
+    /// that the connection has read.
     pub broadcast: bool,
     /// Whether to track only keys read by a request that follows `CLIENT CACHING YES`.
     pub opt_in: bool,
@@ -39,7 +39,8 @@ pub struct TrackingOptions<'b> {
 }
 
 impl<'b> TrackingOptions<'b> {
-    /// Returns the prefixes of the keys.
+    /// Returns the prefixes in the options. With `broadcast` and without prefixes, messages cover
+    /// all keys.
     pub fn prefixes(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let mut words = self.words;
         std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Property tests of encoding and parsing. Parsing an encoded request gives the same request, and
-//! the parser makes progress on arbitrary bytes.
+//! Property tests of the encoders and the parser: parsing an encoded request returns an equal
+//! request, and the parser makes progress on arbitrary bytes.
 
 mod strategies;
 

@@ -116,7 +116,7 @@ pub(crate) fn no_count<'b>(key: Key<'b>, format: ReplyFormat<'b>) -> Arithmetic<
     }
 }
 
-/// Checks that a meta request has this key, these flags of `all`, and this opaque.
+/// Checks that a meta request has this key, this opaque, and from the flags in `all` only `flags`.
 pub(crate) fn check_meta<'b>(
     request: &(Key<'b>, ReplyFormat<'b>),
     key: &[u8],
@@ -231,7 +231,7 @@ pub(crate) fn arithmetic_options() -> impl Strategy<Value = meta::ArithmeticOpti
     })
 }
 
-/// Returns the expiry after encoding in binary, where a negative expiry becomes a time in the past.
+/// Returns the expiry that a binary request carries. A negative expiry becomes a time in the past.
 pub(crate) fn in_binary(expiry: Exptime) -> Exptime {
     if expiry.0 < 0 { Exptime(2_592_001) } else { expiry }
 }
