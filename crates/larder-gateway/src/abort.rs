@@ -1,7 +1,7 @@
 //! Aborted requests. A request is aborted when a change may be lost, or when the server that owns
-//! the item is unreachable. The code that detects this, deep in the call of a handler, marks the
-//! request as aborted. The handler is then dropped, and the client gets an error. In a batch, only
-//! the aborted operation fails.
+//! the item is unreachable. The code that detects this runs deep inside a handler, so it only marks
+//! the request as aborted. The handler is then dropped, and the client receives an error. In a
+//! batch, only the aborted operation fails.
 
 use std::cell::Cell;
 use std::future::Future;

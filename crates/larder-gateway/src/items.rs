@@ -121,8 +121,9 @@ pub(crate) enum LookupOutcome {
     /// The item is large, and too many large values are being sent already.
     Busy,
     /// The engine, or the server that owns the item, had no memory for the lookup. In this server's
-    /// own cache, only lookups that change the item can fail like this, and the gateway has none.
-    /// If there is no memory to read a large value from slower storage, the outcome is `Missing`.
+    /// own cache, only lookups that change the item can fail like this, and the gateway does not
+    /// use such lookups. If there is no memory to read a large value from slower storage, the
+    /// outcome is `Missing`.
     OutOfMemory,
     /// Another server owns the item and is unreachable.
     OwnerUnreachable,

@@ -2,11 +2,11 @@
 //! of replies.
 //!
 //! Servers forward requests to each other in memcached's or Redis's protocol. The owner executes
-//! them like requests of its own clients. So an HTTP or gRPC operation must be encoded in such a
-//! protocol: an operation on one item as a meta request, and a flush as `flush_all`. A key in a
-//! meta request has at most 250 bytes. A key with blanks or control characters has at most 186
-//! bytes, because base64 lengthens it. Requests with longer keys cannot be forwarded: clients have
-//! to send them to the owner.
+//! them like requests of its own clients. HTTP and gRPC operations are therefore encoded in
+//! memcached's protocol: an operation on one item as a meta request, and a flush as `flush_all`. A
+//! key in a meta request has at most 250 bytes, or at most 186 bytes if it contains blanks or
+//! control characters, because base64 lengthens it. Requests with longer keys cannot be forwarded:
+//! clients have to send them to the owner.
 
 use crate::items::{LookupOutcome, StoredItem};
 use bytes::Bytes;
@@ -35,7 +35,7 @@ pub(crate) trait RemoteOperation: Sync {
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Self::Outcome>;
 }
 
-/// Encodes an expiry in seconds after `now`, rounded up.
+/// Encodes an expiry as the time to live at `now` in seconds, rounded up.
 fn exptime(expiry: Expiry, now: Now) -> Exptime {
     match expiry.left(now) {
         None => Exptime::NEVER,

@@ -367,9 +367,9 @@ impl Acceptor {
     }
 }
 
-/// Serves a connection until it ends or must be closed. The order to close it comes with a time
-/// limit, after which serving stops. From the order on, the connection accepts no more requests. An
-/// HTTP/2 peer receives GOAWAY with the last accepted stream.
+/// Serves a connection until it ends. After an order to close it, the connection accepts no further
+/// requests, an HTTP/2 peer receives GOAWAY with the last accepted stream, and serving stops when
+/// the time limit in the order has passed.
 async fn until_ordered<C: GracefulConnection>(
     connection: C,
     mut order: EndOrder,
@@ -381,8 +381,8 @@ async fn until_ordered<C: GracefulConnection>(
     };
     connection.as_mut().graceful_shutdown();
     if time.is_zero() {
-        // Another task waits for the memory of this connection. So poll only once, and use no
-        // timer, which could take a millisecond.
+        // Another task waits for the memory of this connection, so poll only once. A timer could
+        // take a millisecond.
         return match poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
             Poll::Ready(ended) => ended,
             Poll::Pending => Ok(()),

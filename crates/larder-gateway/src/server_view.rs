@@ -73,8 +73,8 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns all groups that own items or import them.
     fn groups(&self) -> Vec<Group>;
 
-    /// Returns the time for which a request to a group that was not executed may be repeated. It is
-    /// longer during a planned change of the group's leader.
+    /// Returns how long the gateway may keep repeating a request that its group has not executed.
+    /// This time is longer during a planned change of the group's leader.
     fn retry_time(&self, group: Group) -> Duration;
 
     /// Opens a request to the leader of a group, which is another server.
@@ -93,12 +93,12 @@ pub trait ServerView: Send + Sync + 'static {
     /// close other connections to make room.
     fn reserve(&self, bytes: usize) -> bool;
 
-    /// Releases reserved memory.
+    /// Releases this many bytes of reserved memory.
     fn release(&self, bytes: usize);
 }
 
-/// A group of servers with the same items, by a number that only this server uses. Without a
-/// cluster, there is only [`Group::OWN`].
+/// A group of servers with the same items, identified by a number that is valid only on this
+/// server. Without a cluster, there is only [`Group::OWN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(pub u16);
 

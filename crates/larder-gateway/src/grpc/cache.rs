@@ -22,8 +22,7 @@ use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The maximum number of concurrent lookups of a `GetMany`. Concurrent lookups wait for slower
-/// storage together.
+/// The maximum number of concurrent lookups of a `GetMany`. Their waits for slower storage overlap.
 const AT_ONCE: usize = 32;
 /// The maximum length in bytes of an encoded reply without its value.
 const FIELDS_LEN: usize = 64;
@@ -236,9 +235,9 @@ async fn whole(
     Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
 }
 
-/// Returns the total length in bytes of those values of `found` that are copies. Only values
-/// shorter than `upload_len_min` are copied. The memory of longer values is limited elsewhere, in
-/// the implementation of `Items`.
+/// Returns the total length in bytes of the values in `found` that are copies. Only values shorter
+/// than `upload_len_min` are copied. The memory of longer values is limited elsewhere, in the
+/// implementation of `Items`.
 fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f StoredItem>) -> usize {
     let large = app.items.upload_len_min();
     found.into_iter().map(StoredItem::len).filter(|len| *len < large).sum()
@@ -251,7 +250,7 @@ fn keys_len(keys: &[Bytes]) -> usize {
 }
 
 /// Streams a reply for each key until the first error. Looks up at most [`AT_ONCE`] keys
-/// concurrently. Concurrent lookups wait for slower storage together, which takes less time.
+/// concurrently. Their waits for slower storage overlap, which takes less time.
 fn many(
     app: App,
     memory: RequestMemory,

@@ -2,9 +2,9 @@
 //!
 //! A part is one encoded field: its number and its value. Each element of a repeated field is a
 //! part, except packed numbers. A part can be much longer in memory than in the message: two bytes
-//! can decode to a value of 32 bytes. The gateway counts only the received bytes as memory. So a
-//! limit on the parts is necessary: otherwise a short message of many parts could take much more
-//! memory than counted.
+//! can decode to a value of 32 bytes. The gateway counts only the received bytes as memory. Without
+//! a limit on the parts, a short message of many parts could use much more memory than the gateway
+//! has counted.
 
 use super::pb;
 use prost::Message;
@@ -86,8 +86,8 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // `chunk` returns the whole message, because tonic buffers it in one piece. This is
-        // necessary: `count` could not tell a part of a message that ends between two fields from a
-        // whole message.
+        // necessary: `count` could not distinguish a whole message from a part that ends between
+        // two fields.
         count(message.chunk(), U::NESTED, U::PACKED)?;
         match self.0.decode(message) {
             Ok(decoded) => Ok(decoded),

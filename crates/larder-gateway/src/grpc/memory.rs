@@ -30,8 +30,8 @@ impl RequestMemory {
         Self(Arc::new(Mutex::new(Account { reserved, arrived: 0, answer: 0 })))
     }
 
-    /// Returns the account of the request with these extensions, or a new one if `guard` has not
-    /// added any.
+    /// Returns the account that `guard` has added to the extensions of a request, or a new account
+    /// if there is none.
     pub(super) fn of(extensions: &Extensions, app: &App) -> Self {
         extensions.get().cloned().unwrap_or_else(|| Self::new(&app.view))
     }

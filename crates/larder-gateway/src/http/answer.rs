@@ -1,4 +1,4 @@
-//! Replies with counted memory, which is released after they are sent.
+//! Replies whose memory stays reserved until they are sent.
 
 use super::problem::Problem;
 use crate::web::app::App;

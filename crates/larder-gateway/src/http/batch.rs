@@ -35,15 +35,15 @@ const ANSWER_LEN_MAX: usize = 4 << 20;
 /// all gateway connections divided by this number. This limit applies if it is lower than
 /// [`LEN_MAX`] or [`ANSWER_LEN_MAX`].
 const SHARE: usize = 4;
-/// The body of a batch takes its length in memory this number of times: as received bytes, and as
-/// decoded operations.
+/// The body of a batch needs this many times its length in memory: once for the received bytes, and
+/// once for the decoded operations.
 const BODY_COPIES: usize = 2;
-/// While the reply is written, a value takes its length in memory this number of times: once for
-/// the value, and twice for its JSON text, which has up to two bytes for each byte of the value.
+/// While the reply is written, a value needs this many times its length in memory: once for the
+/// value, and twice for its JSON text, which has up to two bytes for each byte of the value.
 const COPIES: usize = 3;
 /// The memory of a result in the reply without its value, in bytes.
 const RESULT_LEN: usize = 200;
-/// The maximum number of concurrent lookups. Concurrent lookups wait for slower storage together.
+/// The maximum number of concurrent lookups. Their waits for slower storage overlap.
 const AT_ONCE: usize = 32;
 /// When a batch has waited for unreachable servers for longer than this in total, its remaining
 /// operations fail.
@@ -331,8 +331,8 @@ impl OperationResult {
     fn found(found: &StoredItem) -> Self {
         let mut whole = Vec::with_capacity(found.len());
         found.value.iter().for_each(|piece| whole.extend_from_slice(piece));
-        // Text with control characters other than tabs and line ends is sent as base64: JSON
-        // escapes most of them with six bytes, more than the reserved memory.
+        // Text with control characters other than tabs and line ends is sent as base64. JSON
+        // escapes most of these characters with six bytes, which could exceed the reserved memory.
         let is_text = |text: &str| !text.chars().any(|c| c.is_control() && !"\n\r\t".contains(c));
         let (value, value_base64) = match String::from_utf8(whole) {
             Ok(text) if is_text(&text) => (Some(text), None),
@@ -377,8 +377,7 @@ enum Outcome {
 }
 
 /// Executes an operation. `has_changed` is true if an earlier operation of the batch may have
-/// changed an item. A lookup must then not be answered by a replica, because the replica may lack
-/// this change.
+/// changed an item. A replica must not answer later lookups, because it may lack this change.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {

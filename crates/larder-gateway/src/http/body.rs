@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 /// The maximum length in bytes of a body without a `Content-Length`.
 pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
-/// The time limit for receiving a short body. A long body may take longer: for each full 30 seconds
-/// that its announced length takes at [`SLOWEST`] bytes per second, the limit rises by this time.
+/// The time limit for receiving a short body. For a long body, the limit rises by this time for
+/// each full 30 seconds that the announced length needs at [`SLOWEST`] bytes per second.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// The lowest allowed transfer rate of a long body, in bytes per second.
 const SLOWEST: usize = 16 << 10;

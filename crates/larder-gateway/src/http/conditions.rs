@@ -18,8 +18,8 @@ pub(super) enum Precondition {
     Is(u64),
 }
 
-/// Returns the entity tag of an item with this CAS, or `None` if the CAS is 0, because the engine
-/// keeps none.
+/// Returns the entity tag of an item with this CAS, or `None` if the CAS is 0 because the engine
+/// keeps no CAS values.
 pub(super) fn etag(cas: u64) -> Option<ETag> {
     (cas != 0).then(|| format!("\"{cas:x}\"").parse().ok()).flatten()
 }

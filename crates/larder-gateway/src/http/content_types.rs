@@ -1,10 +1,12 @@
-//! Content types as client flags. Items have no content type, but 32 bits of client flags. The
-//! flags of a value stored over HTTP refer to a row of this table.
+//! Encodes content types as client flags. An item has no field for a content type, but it has 32
+//! bits of client flags. The flags of a value stored over HTTP contain the number of a row in this
+//! table.
 
 /// The upper bits of flags that refer to a row; the lower eight are the row number.
 const MARK: u32 = 0x4C00_0000;
 
-/// The type of items with other flags, or stored with a type that is not in the table.
+/// The content type of an item whose flags refer to no row, or that was stored with a type that is
+/// not in the table.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 /// The types. Row numbers never change, because items survive restarts with newer versions.

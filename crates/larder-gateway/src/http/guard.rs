@@ -23,8 +23,8 @@ use std::net::IpAddr;
 
 /// Paths that need no login.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-/// The path of key lists. A list contains only items of this server. So while the server does not
-/// serve its group, it refuses requests for lists.
+/// The path of key lists. A list contains only items of this server, so the server refuses requests
+/// for lists while it does not serve its group.
 const LIST: &str = "/v1/keys";
 
 /// Passes allowed requests to their handlers. Receives the body of a refused request before the

@@ -157,7 +157,7 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
 
 /// Stores an item. Returns the status (204 if the item replaced another one, else 201) and the CAS
 /// of the new item. If no condition was given and another client changes the item at the same time,
-/// the status may be the wrong one of the two.
+/// the status may be 201 instead of 204, or the reverse.
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,

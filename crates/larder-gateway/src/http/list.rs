@@ -89,8 +89,8 @@ pub(super) async fn list(
 
 impl From<ListedItem> for Item {
     fn from(ListedItem { key, value_len: length, ttl }: ListedItem) -> Self {
-        // Keys with control characters are sent as base64: JSON escapes most of them with six
-        // bytes, more than the reserved memory.
+        // Keys with control characters are sent as base64. JSON escapes most of these characters
+        // with six bytes, which could exceed the reserved memory.
         let is_text = |text: &str| !text.chars().any(char::is_control);
         let (key, key_base64) = match String::from_utf8(key) {
             Ok(text) if is_text(&text) => (Some(text), None),

@@ -50,7 +50,7 @@ pub(crate) fn router(app: App) -> Router {
     if has_origins { router.layer(cors) } else { router }.with_state(app)
 }
 
-/// Refuses requests with a query, whose handlers would ignore it.
+/// Refuses requests with a query, because the handlers of these routes would ignore it.
 fn without_query(methods: MethodRouter<App>) -> MethodRouter<App> {
     methods.layer(from_fn(async |request: Request, next: Next| {
         match request.uri().query().filter(|query| !query.is_empty()) {

@@ -17,7 +17,8 @@ use serde_json::{Map, Number, Value};
 /// A page of statistics.
 #[derive(Debug, Serialize)]
 pub(super) struct Statistics {
-    /// Numbers and texts by name. A statistic that memcached also has keeps memcached's name.
+    /// The value of each statistic, a number or a text. A statistic that memcached also has keeps
+    /// memcached's name.
     statistics: Map<String, Value>,
 }
 

@@ -78,7 +78,7 @@ mod tests {
             (protobuf, Format::Protobuf),
             ("application/openmetrics-text; version=0.0.1", Format::Text),
             ("application/vnd.google.protobuf;encoding=text", Format::Text),
-            // Prometheus, without native histograms and with them.
+            // The headers that Prometheus sends, first without and then with native histograms.
             (
                 "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                  application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,\

@@ -1,6 +1,6 @@
-//! Latency histograms. Prometheus has two kinds of buckets. The bounds of the classic buckets are
-//! powers of two. The native buckets are the finer buckets of [`Latency`]. Only the protobuf format
-//! contains them.
+//! Latency histograms for Prometheus, which has two kinds of buckets. The bounds of the classic
+//! buckets are powers of two. The native buckets are the finer buckets of [`Latency`]. Only the
+//! protobuf format contains native buckets.
 
 use super::model::{Bucket, BucketSpan, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use larder_operations::{CommandClass, Histogram as Latency, Latencies};
@@ -8,8 +8,8 @@ use larder_operations::{CommandClass, Histogram as Latency, Latencies};
 const NAME: &str = "larder_command_duration_seconds";
 const HELP: &str = "Time from the event that reported a request until its answer was given to the \
                     kernel, by class of command.";
-/// The resolution of native buckets in Prometheus. At this one, each bound is the previous bound
-/// times the fourth root of two.
+/// The resolution of the native buckets, as Prometheus numbers it. At this resolution, each bound
+/// is the previous bound times the fourth root of two.
 const SCHEMA: i32 = 2;
 const _: () = assert!(1 << SCHEMA == Latency::PER_OCTAVE);
 

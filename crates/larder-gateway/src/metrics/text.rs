@@ -96,7 +96,7 @@ fn labels(labels: &[LabelPair]) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// Formats a number as Go parses it.
+/// Formats a number so that Go can parse it.
 fn number(value: f64) -> String {
     if value == f64::INFINITY { "+Inf".to_owned() } else { value.to_string() }
 }

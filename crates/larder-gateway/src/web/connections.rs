@@ -2,10 +2,10 @@
 //! needs memory.
 //!
 //! The connection that has been idle for the longest time is closed first. If all connections have
-//! requests, a slow connection is closed: the one that has made no progress for the longest time,
-//! which must be at least [`REQUEST_TIME`]. Replies take milliseconds, so the peer of such a
-//! connection is slow. A connection makes progress when a request ends, and when [`PROGRESS_LEN`]
-//! bytes of bodies were received from the peer or passed to the connection.
+//! requests, the connection that has made no progress for the longest time is closed, if that time
+//! is at least [`REQUEST_TIME`]. Replies take milliseconds, so the peer of such a connection is
+//! slow. A connection makes progress when a request ends, and when [`PROGRESS_LEN`] bytes of bodies
+//! were received from the peer or passed to the connection.
 //!
 //! A request ends when the last byte of its reply is dropped. This can be long after its handler
 //! has finished, because the connection may still hold bytes for a slow peer.
@@ -27,11 +27,12 @@ const PROGRESS_LEN: usize = 16 << 10;
 /// When a body or a reply needs memory, a connection may be closed if it has had no request for
 /// this time.
 const LONG_IDLE: Duration = Duration::from_secs(1);
-/// When a connection is closed, it has this time to tell its peer which request was accepted last
-/// (HTTP/2's GOAWAY).
+/// When a connection is closed, it has this time to send its peer the number of the last accepted
+/// request (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// The maximum number of replaced connections that get [`CLOSE_TIME`] to end. Further ones are
-/// closed at once, so that unresponsive peers keep few files open beyond the limit of connections.
+/// closed at once, because each unresponsive peer keeps a file open beyond the limit of
+/// connections.
 const REPLACED_MAX: usize = 8;
 /// The interval at which [`Connections::close_all`] looks for open connections.
 const END_STEP: Duration = Duration::from_millis(5);
@@ -80,9 +81,9 @@ struct State {
     /// The number of requests whose replies are not finished. Excludes requests with a
     /// [`LongLivedResponse`].
     requests: usize,
-    /// If there are no requests, the time since which the connection is idle. If there are
+    /// If there are no requests, the time at which the connection became idle. If there are
     /// requests, the time of the last progress, or the start of the first request if there was no
-    /// progress since.
+    /// progress since then.
     since: Instant,
     /// The number of bytes moved after `since`: received bytes of request bodies, and bytes of
     /// reply bodies that were passed to the connection.
@@ -122,9 +123,9 @@ impl Connections {
         open
     }
 
-    /// Closes a slow connection: one with requests that has made no progress for at least
-    /// [`REQUEST_TIME`]. If there are several, closes the one without progress for the longest
-    /// time. Returns false if no connection is slow.
+    /// Closes a slow connection: it has requests, but has made no progress for at least
+    /// [`REQUEST_TIME`]. If there are several, closes the connection whose last progress is oldest.
+    /// Returns false if no connection is slow.
     pub(crate) fn close_slow(&self) -> bool {
         let mut open = self.open();
         let states = open.iter().map(|connection| connection.activity.state()).enumerate();
@@ -234,7 +235,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// The mark of replies that last until the client cancels them, such as watches. A connection with
+/// A marker for replies that last until the client cancels them, such as watches. A connection with
 /// only such replies counts as idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongLivedResponse;

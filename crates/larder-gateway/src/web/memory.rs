@@ -90,8 +90,8 @@ impl Reservation {
         let _waiting = WaitingHead::count(counts, head_len).ok_or(Busy)?;
         let started = Instant::now();
         loop {
-            // Watchers may hold all memory for new requests for a long time. So a request that
-            // waits alone may also use the memory that is kept for bodies.
+            // Watchers may use up the memory for new requests for a long time. If only this request
+            // waits, it may also use the memory that is kept for bodies.
             let is_alone = counts.waiting() == head_len;
             let purpose = if is_alone { Purpose::Body } else { Purpose::Request };
             if self.grow_for(purpose, len) {
@@ -110,9 +110,9 @@ impl Reservation {
     }
 }
 
-/// The purpose of reserved memory. Connections cannot take all memory, so that some is left for
-/// requests. New requests cannot take all of that, so that started requests can receive their
-/// bodies, send their replies and finish.
+/// The purpose of reserved memory. Connections may use only a part of the memory, so that some is
+/// left for requests. New requests must leave some of the rest, so that started requests can
+/// receive their bodies, send their replies and finish.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Connection,

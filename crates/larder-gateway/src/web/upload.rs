@@ -22,7 +22,7 @@ pub(crate) enum UploadError<P> {
     Full,
     /// The value arrived too slowly while memory was short.
     Stalled,
-    /// The item would be larger than the largest allowed one.
+    /// The item would be larger than the server allows.
     TooLarge,
     /// The cache has no memory for the value.
     OutOfMemory,

@@ -14,9 +14,9 @@ use std::task::{Poll, Waker};
 
 /// The outcome of one attempt at an operation.
 enum Attempt<R> {
-    /// The operation was executed and has this result. Followers must acknowledge the position in
-    /// the journal before the reply is sent. The position is `None` if no acknowledgement is
-    /// required.
+    /// The operation was executed. The fields are its result, and the position in the journal that
+    /// followers must acknowledge before the reply is sent. The position is `None` if no
+    /// acknowledgement is required.
     Done(R, Option<erased::Position>),
     /// The operation can be repeated immediately.
     Retry,
@@ -58,9 +58,9 @@ fn attempt<R>(
 }
 
 impl CacheItems {
-    /// Executes an operation on this server. Repeats it while it has to wait for slower
-    /// storage. If its change must be acknowledged, then waits for the acknowledgement. Returns
-    /// `None` if `is_local` returns false before an attempt: this server no longer serves the item.
+    /// Executes an operation on this server. Repeats it while it has to wait for slower storage. If
+    /// its change must be acknowledged, also waits for the acknowledgement. Returns `None` if
+    /// `is_local` returns false before an attempt: this server no longer serves the item.
     ///
     /// If the change can no longer be acknowledged, aborts the request, unless the operation is a
     /// lookup. A lookup can cause a change, too: it may remove an expired item. But its result is

@@ -1,4 +1,5 @@
-//! Operations at the owner of their item: this server, or another one of the cluster.
+//! Executes operations at the owner of their item, which is this server or another server of the
+//! cluster.
 
 use super::CacheItems;
 use super::memory::{CountGuard, PIECE_LEN, Reply};
@@ -169,9 +170,9 @@ impl CacheItems {
             let new = || Arc::new(Semaphore::new(FORWARDED_MAX));
             Arc::clone(forwarding.entry(group.0).or_insert_with(new))
         };
-        // Limit the number of requests in flight, and so the memory for their replies on both
-        // servers: the leader holds a reply until this server reads it, and this server holds it
-        // until it is complete.
+        // Limit the number of requests in flight, which also limits the memory for their replies on
+        // both servers: the leader holds a reply until this server reads it, and this server holds
+        // it until it is complete.
         let Ok(Ok(_permit)) = timeout(QUEUE_MAX, forwarding.acquire()).await else {
             return RemoteOutcome::NoLeader;
         };

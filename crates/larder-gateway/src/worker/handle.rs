@@ -1,6 +1,6 @@
-//! The cache handle of the gateway's thread. A request creates it. It is dropped one to two seconds
-//! after the last request, so that an unused gateway holds no memory of the cache and never wakes
-//! up.
+//! The cache handle of the gateway's thread. A request creates the handle if there is none. The
+//! handle is dropped one to two seconds after the last request, so that an unused gateway holds no
+//! memory of the cache and never wakes up.
 
 use crate::server_view::ServerView;
 use larder_store::Maintenance;
@@ -45,7 +45,7 @@ pub(super) async fn maintain_handle(view: Arc<dyn ServerView>, active: Arc<Atomi
     }
 }
 
-/// Drops the handle of this thread. It must not outlive the engine's thread-local state.
+/// Drops the handle of this thread. The handle must not outlive the engine's thread-local state.
 pub(crate) fn drop_handle() {
     WORKER.take();
 }

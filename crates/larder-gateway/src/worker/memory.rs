@@ -5,9 +5,9 @@ use larder_store::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// All large values that are being sent may take the cache's memory limit divided by this number.
-/// All large values that are being received may take as much again. These limits keep slow peers
-/// from taking the cache's memory.
+/// All large values that are being sent may together use the cache's memory limit divided by this
+/// number. All large values that are being received may use as much again. These limits keep slow
+/// peers from taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
 /// The maximum length in bytes of the pieces in which a value is sent to another server.

@@ -85,7 +85,7 @@ impl CacheItems {
     /// Returns whether this server serves a request about `key`, or about all items of its group if
     /// `key` is `None`. Within a batch of the engine, the result stays valid until the end of the
     /// batch, because a replaced leader becomes a follower only after all batches have ended.
-    /// Outside of a batch, it can be outdated at once. So check again within the batch that
+    /// Outside of a batch, it can become outdated at any time, so check again within the batch that
     /// executes the request.
     fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
         // Call `serves` before `group_of`. A leader reads the shard map before it starts to serve,
