@@ -37,7 +37,7 @@ impl Cache {
         Batch::new(&self.core).get(key)
     }
 
-    /// Calls `f` with the value under `key`, without a copy, and returns the result of `f`. Returns
+    /// Calls `f` with a reference to the value under `key`, and returns the result of `f`. Returns
     /// `None` if there is no value.
     ///
     /// A large value is not contiguous in memory, so the cache copies it first. `f` should be

@@ -53,8 +53,8 @@ impl Clock {
     }
 }
 
-/// Returns the second that contains a time after the start, or `None` if it is too far in the
-/// future.
+/// Converts the time that has passed since the start to a second of the clock. Returns `None` if
+/// the time exceeds the clock's range.
 fn second_of(elapsed: Duration) -> Option<u32> {
     u32::try_from(elapsed.as_secs().checked_add(FIRST)?).ok()
 }

@@ -7,7 +7,7 @@ use larder_store::segment;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-/// The time after which maintenance pauses at the end of a step.
+/// Maintenance that has run for at least this time pauses after its current step.
 const MAINTENANCE_TIME_MAX: Duration = Duration::from_millis(2);
 
 pub(crate) struct Core {

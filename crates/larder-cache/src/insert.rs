@@ -77,7 +77,8 @@ impl<V: Into<Bytes>> From<(V, InsertOptions)> for Insertion {
 /// The reason why a value was not stored.
 ///
 /// [`crate::Cache::insert`] then removes an old value under the key, so that no lookup finds the
-/// old value instead of the new one. Methods whose change depends on the old value keep it.
+/// old value instead of the new one. Methods whose change depends on the old value, such as
+/// [`crate::Cache::update`], keep the old value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertError {
     /// The key is empty, or longer than [`KEY_LEN_MAX`].

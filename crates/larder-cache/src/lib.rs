@@ -1,5 +1,5 @@
-//! Larder's cache as a library: keys and values of bytes, in a fixed amount of memory, for all
-//! threads of a program.
+//! Larder's cache as a library. It stores keys and values as bytes in a fixed amount of memory, and
+//! all threads of a program can share it.
 //!
 //! ```
 //! use larder_cache::{Cache, InsertOptions};

@@ -4,9 +4,9 @@
 //! slot creates its handle. A call takes the slot that its thread used last. If another thread, or
 //! a call further up the same thread's stack, uses that slot, the call takes another free slot, or
 //! creates a temporary handle. A call never waits for a slot. A cache therefore keeps at most
-//! [`SLOTS`] handles until it is dropped, and no state of threads that have exited. If a program
-//! has only one cache, its number of handles never exceeds the maximum number of concurrent calls
-//! so far.
+//! [`SLOTS`] handles until it is dropped, and keeps no state for threads that have exited. If a
+//! program has only one cache, its number of handles never exceeds the maximum number of concurrent
+//! calls so far.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};

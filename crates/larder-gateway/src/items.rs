@@ -8,7 +8,7 @@ use larder_store::{Expiry, Refusal};
 use std::any::Any;
 use std::pin::Pin;
 
-/// The pending result of an operation, which may wait for slower storage or for another server.
+/// The result of an operation that may wait for slower storage or for another server.
 pub(crate) type ItemFuture<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
 
 /// A value that arrives in pieces. The implementation of [`Items`] defines the concrete type.
@@ -62,8 +62,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// not support tags, and `Some(false)` if no item can have the tag.
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
-    /// Removes, in all groups, the items that were stored before the second of `at`. Takes effect
-    /// immediately if `at` is past or [`Expiry::Never`].
+    /// When the second of `at` starts, removes all items that were stored earlier, in all groups.
+    /// Takes effect immediately if `at` is past or [`Expiry::Never`].
     fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
     /// Returns the minimum length in bytes of a value that callers have to upload in pieces.

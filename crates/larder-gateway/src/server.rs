@@ -67,7 +67,8 @@ const STREAMS_MAX: u32 = 32;
 const STREAM_WINDOW: u32 = 32 << 10;
 /// The flow-control window of an HTTP/2 connection in bytes.
 const CONNECTION_WINDOW: u32 = 64 << 10;
-/// The pause after a failed accept, for example without free file descriptors.
+/// The pause after accepting a connection has failed, for example because no file descriptor was
+/// free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// If a handler has not read the whole body of an HTTP/1 request, the rest is read within this time
 /// limit. If the limit passes, the connection is closed after the reply.
@@ -78,7 +79,7 @@ const END_TIME: Duration = Duration::from_secs(2);
 /// A listening non-blocking socket, and the interfaces that it serves.
 #[derive(Debug)]
 pub struct WebListener {
-    /// The socket, which is bound, listens and does not block.
+    /// The socket. It must be bound, listening and non-blocking.
     pub socket: std::net::TcpListener,
     /// The interfaces at this address.
     pub interfaces: Interfaces,

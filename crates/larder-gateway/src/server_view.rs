@@ -89,8 +89,8 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns the memory limit of all connections together, in bytes.
     fn connection_memory(&self) -> usize;
 
-    /// Reserves memory for a connection, in bytes. Returns false if the limit is reached. Does not
-    /// close other connections to make room.
+    /// Reserves this many bytes of memory for a connection. Returns false if the limit is reached.
+    /// Does not close other connections to make room.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Releases this many bytes of reserved memory.

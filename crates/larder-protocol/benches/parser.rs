@@ -1,5 +1,5 @@
-//! Benchmarks of the parser: `cargo bench -p larder-protocol`. Times are per batch of [`BATCH`]
-//! requests; rates count requests.
+//! Benchmarks of the parser: `cargo bench -p larder-protocol`. Times are for a batch of [`BATCH`]
+//! requests. Rates are in requests, not batches, per second.
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};

@@ -223,7 +223,7 @@ impl<'b> AnswerFields<'b> {
         }
     }
 
-    /// Returns the flags of a meta reply; none in other protocols.
+    /// Returns the flags of a meta reply. Replies in other protocols have none.
     #[must_use]
     pub fn flags(&self) -> Flags<'b> {
         if let Self::Meta(flags) = *self { flags } else { Flags(Tokens(&[])) }

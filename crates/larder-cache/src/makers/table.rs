@@ -152,14 +152,14 @@ impl Table {
         }
     }
 
-    /// Sets the waker of a task that waits for a flight. Returns the previous waker, which the
-    /// caller drops after it has released the lock.
+    /// Sets the waker of a task that waits for a flight. Returns the previous waker. The caller
+    /// must release the lock before it drops this waker.
     #[must_use]
     pub(super) fn set_waker(&mut self, flight: Id, wait: Id, waker: Waker) -> Option<Waker> {
         self.wakers.entry(flight).or_default().insert(wait, waker)
     }
 
-    /// Removes the waker of a task. The caller drops it after it has released the lock.
+    /// Removes the waker of a task. The caller must release the lock before it drops the waker.
     #[must_use]
     pub(super) fn remove_waker(&mut self, flight: Id, wait: Id) -> Option<Waker> {
         let wakers = self.wakers.get_mut(&flight)?;

@@ -8,8 +8,8 @@ use larder_store::Expiry;
 use std::fmt;
 
 impl Cache {
-    /// Adds `delta` to the number under `key`, in one atomic step, and returns the sum. A missing
-    /// number counts as 0. The value keeps its expiry and its tags; a new value has neither.
+    /// Atomically adds `delta` to the number under `key`, and returns the sum. A missing number
+    /// counts as 0. The value keeps its expiry and its tags; a new value has neither.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Making missing values: in a thread, or in a task.
+//! Makes missing values, in a thread or in a task.
 
 use crate::cache::Cache;
 use crate::insert::Insertion;
@@ -150,7 +150,7 @@ impl Cache {
     }
 
     /// Does the same as [`Cache::try_get_or_insert_async`], after a lookup of the key has found no
-    /// value. Either does not poll `make`, or polls it until it is ready.
+    /// value. Polls `make` until it is ready, or does not poll it at all.
     pub(crate) async fn try_insert_missing_async<M: Into<Insertion>, E>(
         &self,
         key: &[u8],

@@ -25,8 +25,8 @@ pub enum Update<V> {
 }
 
 impl Cache {
-    /// Passes the value under `key`, or `None`, to `f`, and makes the change that `f` returns, in
-    /// one atomic step. Returns the value after the change.
+    /// Atomically changes the value under `key`: passes the value, or `None`, to `f`, and applies
+    /// the change that `f` returns. Returns the value after the change.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,7 @@ use larder_store::{Expiry, Lookup};
 use std::fmt;
 
 /// The version of a stored value. Each store gives a value a new version, which differs from all
-/// earlier ones of the same cache, even if the value is removed and stored again.
+/// earlier versions in the same cache, even if the value is removed and stored again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(u64);
 

@@ -8,9 +8,9 @@ use crate::operations::{SwapError, SwapOutcome, Ttl, Update, Version};
 use std::time::Duration;
 
 impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
-    /// Passes the value under `key`, or `None`, to `f`, and makes the change that `f` returns, in
-    /// one atomic step. Returns the value after the change. See [`crate::Cache::update`]. A value
-    /// that the codec can't decode is passed as `None`.
+    /// Atomically changes the value under `key`: passes the value, or `None`, to `f`, and applies
+    /// the change that `f` returns. Returns the value after the change. See
+    /// [`crate::Cache::update`]. A value that the codec can't decode is passed as `None`.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -250,7 +250,7 @@ fn keys_len(keys: &[Bytes]) -> usize {
 }
 
 /// Streams a reply for each key until the first error. Looks up at most [`AT_ONCE`] keys
-/// concurrently. Their waits for slower storage overlap, which takes less time.
+/// concurrently. Their waits for slower storage overlap.
 fn many(
     app: App,
     memory: RequestMemory,

@@ -41,7 +41,7 @@ const BODY_COPIES: usize = 2;
 /// While the reply is written, a value needs this many times its length in memory: once for the
 /// value, and twice for its JSON text, which has up to two bytes for each byte of the value.
 const COPIES: usize = 3;
-/// The memory of a result in the reply without its value, in bytes.
+/// The memory in bytes that a result needs in the reply, without its value.
 const RESULT_LEN: usize = 200;
 /// The maximum number of concurrent lookups. Their waits for slower storage overlap.
 const AT_ONCE: usize = 32;
@@ -127,10 +127,10 @@ struct OperationResult {
     /// and line ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    /// The value of a found item in base64, if it is not in `value`.
+    /// The value of a found item in base64, unless `value` contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     value_base64: Option<String>,
-    /// The entity tag of a found or stored item; missing if the engine keeps no CAS.
+    /// The entity tag of a found or stored item. Missing if the engine stores no CAS values.
     #[serde(skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
     /// The client flags of a found item.

@@ -58,7 +58,7 @@ pub(super) async fn get(
 }
 
 /// Builds the reply for an item: its value, the requested range of the value, or 304 if the client
-/// has the value.
+/// already has the current value.
 ///
 /// # Errors
 /// A [`Problem`]: `If-Match` does not hold, or no byte of the value is in the range.
@@ -237,7 +237,7 @@ pub(super) struct CountQuery {
     /// The amount to add or subtract.
     #[serde(default = "one")]
     by: u64,
-    /// The value of a created item; `None`: a missing item is not created.
+    /// The value of an item to create. With `None`, a missing item is not created.
     initial: Option<u64>,
     /// Seconds until a created item expires; `None` if it never does.
     ttl: Option<f64>,

@@ -52,7 +52,7 @@ struct Item {
     /// The key, if it is UTF-8 text without control characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// The key in base64, if it is not in `key`.
+    /// The key in base64, unless `key` contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
     /// The length of the value in bytes.

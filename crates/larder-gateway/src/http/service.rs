@@ -52,8 +52,8 @@ fn decimal(text: &str) -> Result<Value, ()> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlushQuery {
-    /// Seconds until the flush; `None`: the flush takes effect immediately. The time of the flush
-    /// is rounded to a whole second: up if the delay is below a minute, else down.
+    /// Seconds until the flush. With `None`, the flush takes effect immediately. The time of the
+    /// flush is rounded to a whole second: up if the delay is below a minute, else down.
     delay: Option<f64>,
 }
 

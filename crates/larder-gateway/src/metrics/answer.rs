@@ -1,5 +1,5 @@
 //! Replies to scrapes over HTTP. A connection is limited to one request and ten seconds, which
-//! bounds the resources of a slow or silent peer.
+//! bounds the resources that a slow or silent peer can occupy.
 
 use super::format::Format;
 use super::scrape::scrape;

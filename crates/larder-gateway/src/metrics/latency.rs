@@ -82,8 +82,8 @@ impl Native {
             count - std::mem::replace(&mut before, count)
         });
         let deltas = deltas.collect();
-        // The index of the first bucket in `positive`, in Prometheus' numbering. There, the bucket
-        // with index 0 ends at one second. `positive` starts after the zero bucket.
+        // The index of the first bucket in `positive`, in Prometheus' numbering. In this numbering,
+        // the bucket with index 0 ends at one second. `positive` starts after the zero bucket.
         let first = Latency::OCTAVE_MIN * Latency::PER_OCTAVE + 1;
         let offset = first + i32::try_from(from).unwrap_or_default();
         let length = u32::try_from(counts.len()).unwrap_or_default();

@@ -78,7 +78,7 @@ mod linux {
         }
 
         pub(super) fn parse(line: &str, ticks_per_second: f64, page_size: f64) -> Option<Self> {
-            // Field 2 is the name of the program in parentheses, which may contain blanks and
+            // Field 2 is the program's name in parentheses. The name itself may contain blanks and
             // parentheses.
             let (_, rest) = line.rsplit_once(") ")?;
             let fields: Vec<&str> = rest.split(' ').collect();

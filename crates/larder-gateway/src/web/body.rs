@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// After refusing a request, the server still receives at most this number of bytes of its body.
+/// After refusing a request, the server still receives at most this many bytes of its body.
 const REFUSED_MAX: usize = 64 << 20;
 /// After refusing a request, the server receives the rest of its body for at most this time.
 const REFUSED_TIME: Duration = Duration::from_secs(5);

@@ -203,7 +203,7 @@ impl Activity {
         }
     }
 
-    /// Starts a request, which ends when the result is dropped.
+    /// Records the start of a request. The request ends when the returned guard is dropped.
     pub(crate) fn start(self: &Arc<Self>) -> ActiveRequest {
         self.change(|requests| requests + 1);
         ActiveRequest(Arc::clone(self))

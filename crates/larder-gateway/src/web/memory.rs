@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// The step in which reservations grow, in bytes.
+/// Reservations grow in steps of this many bytes.
 const STEP: usize = 8 << 10;
 /// The heads of requests that wait for memory are not part of the reserved memory. Together they
-/// may take this number of bytes.
+/// may use this many bytes.
 const WAITING_MAX: usize = 2 << 20;
 /// The maximum time that a request waits for memory. Most requests end within milliseconds.
 const WAIT_TIME: Duration = Duration::from_secs(3);
@@ -70,7 +70,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reserves `len` bytes for a new request, whose head takes `head_len` bytes already. Waits
+    /// Reserves `len` bytes for a new request, whose head already uses `head_len` bytes. Waits
     /// until other requests have released enough memory, and closes slow connections.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Purpose {
     }
 }
 
-/// The head of a request that waits for memory, counted until it is dropped.
+/// A guard that counts the head of a waiting request. Dropping it stops counting the head.
 struct WaitingHead<'c> {
     counts: &'c WebCounts,
     len: usize,

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-/// If a handler leaves at most this number of bytes of a body, the server reads them, so that the
+/// If a handler leaves at most this many bytes of a body unread, the server reads them, so that the
 /// connection can stay open.
 const UNREAD_MAX: u64 = 64 << 10;
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 /// While memory is short, an upload that receives fewer than [`STALLED_LEN`] bytes in this time is
 /// abandoned.
 const STALLED: Duration = Duration::from_secs(1);
-/// While memory is short, an upload must receive at least this number of bytes in each [`STALLED`].
+/// While memory is short, an upload must receive at least this many bytes in each [`STALLED`].
 const STALLED_LEN: usize = 64 << 10;
 
 /// The reason why a value was not received.

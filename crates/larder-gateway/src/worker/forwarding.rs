@@ -51,7 +51,7 @@ enum RemoteOutcome {
     Retry,
     /// The request may have been executed, but there is no valid reply.
     ConnectionLost,
-    /// The group currently has no leader, or too many requests wait for it.
+    /// The group currently has no leader, or too many requests to the group are waiting.
     NoLeader,
 }
 
@@ -69,8 +69,8 @@ pub(super) async fn abort_request<R>(reason: Abort) -> R {
     pending().await
 }
 
-/// A waker for one request, which different tasks may poll. It wakes the task that has registered
-/// last.
+/// A waker for one request. Different tasks may poll the request, and the waker wakes the task that
+/// registered last.
 #[derive(Default)]
 struct Relay(AtomicWaker);
 
@@ -172,7 +172,7 @@ impl CacheItems {
         };
         // Limit the number of requests in flight, which also limits the memory for their replies on
         // both servers: the leader holds a reply until this server reads it, and this server holds
-        // it until it is complete.
+        // the reply until it is complete.
         let Ok(Ok(_permit)) = timeout(QUEUE_MAX, forwarding.acquire()).await else {
             return RemoteOutcome::NoLeader;
         };

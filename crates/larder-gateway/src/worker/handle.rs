@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// The interval of the handle's maintenance, which drops a handle that was not used for this time.
+/// The interval of the handle's maintenance. Maintenance drops a handle that was not used for this
+/// long.
 const IDLE: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// The [`Worker`] of the gateway's thread, while there is one.
+    /// The [`Worker`] of the gateway's thread; `None` while the thread has no handle.
     pub(super) static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
 }
 

@@ -198,7 +198,7 @@ impl Items for CacheItems {
         let value = if self.is_local(Some(key), false) {
             UploadTarget::Local(self.with_context(|cx| cx.engine.upload(len))?)
         } else {
-            // An allocated capacity takes no memory yet: the system provides it when the buffer is
+            // Allocated capacity uses no memory yet: the system provides memory when the buffer is
             // written to.
             UploadTarget::Remote(Vec::with_capacity(len))
         };

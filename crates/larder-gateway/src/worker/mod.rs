@@ -38,7 +38,7 @@ pub(crate) struct CacheItems {
     leased: Arc<AtomicUsize>,
     /// The number of bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
-    /// The limits of concurrent forwarded requests, by group.
+    /// For each group, the limit of concurrent forwarded requests.
     forwarding: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
 }
 

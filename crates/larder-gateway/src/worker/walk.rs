@@ -35,7 +35,7 @@ impl CacheItems {
                             });
                         });
                     // A step that finds no items counts as one item, so that a walk over an empty
-                    // index ends.
+                    // index terminates.
                     left = left.saturating_sub(seen.max(1));
                     state
                 });

@@ -35,8 +35,7 @@ pub enum AddOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Adds `delta` to a number, which keeps its expiry and tags. If the item is missing, creates
-    /// it.
+    /// Adds `delta` to a number. The item keeps its expiry and tags. A missing item is created.
     pub fn add(&mut self, key: HashedKey<'_>, delta: i64, create: &CreateSum<'_>) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;

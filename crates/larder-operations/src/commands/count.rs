@@ -55,8 +55,8 @@ pub enum ArithmeticOutcome {
     Exists,
     /// The item's value is not a number.
     NonNumeric,
-    /// There is no memory, or no CAS value, for the new number, or no memory to read the item from
-    /// slower storage.
+    /// There is no memory or no CAS value for the new number, or there is no memory to read the
+    /// item from slower storage.
     OutOfMemory {
         /// Whether creating the item failed, rather than reading or changing it.
         creating: bool,

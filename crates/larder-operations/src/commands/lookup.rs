@@ -52,7 +52,7 @@ pub struct Recache {
 /// A view of an item that was looked up.
 #[derive(Debug)]
 pub struct ItemView<'a, L> {
-    /// The attributes before the lookup, or of the created item.
+    /// The attributes that the item had before the lookup, or the attributes of the created item.
     pub attributes: Attributes,
     /// The expiry after the lookup. For a created item, this is [`LookupOptions::touch`] if set,
     /// even if the item was stored with another expiry.
@@ -260,8 +260,8 @@ impl<E: Engine> OpContext<'_, E> {
         missing: Lookup<R>,
     ) -> Lookup<R> {
         if self.guard.is_none() && matches!(missing, Lookup::Expired | Lookup::Flushed) {
-            // If the engine refuses the removal, the next miss counts the item again, which does no
-            // other harm.
+            // If the engine refuses the removal, the next miss counts the item again. There is no
+            // other effect.
             let _ = self.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),
                 _ => (Change::Remove, ()),

@@ -90,7 +90,8 @@ impl KeyTable {
     fn make_room(&self, part: &mut Part, len: usize) -> Keys {
         let mut forgotten = Keys::new();
         while part.len + len > self.part_len_max && !part.keys.is_empty() {
-            // The keys are in the order of their hashes, which is practically random.
+            // The map returns its keys in the order of their hashes, so the choice is practically
+            // random.
             let count = part.keys.len().div_ceil(FORGOTTEN_SHARE);
             let removed: Vec<_> = part.keys.extract_if(|_, _| true).take(count).collect();
             for (key, readers) in removed {
@@ -169,7 +170,7 @@ fn memory(key: &[u8], readers: &Readers) -> usize {
     KEY_OVERHEAD + key.len() + (readers.len() - 1) * READER_LEN
 }
 
-/// Returns the address of a reader, by which the readers of a key are sorted.
+/// Returns the address of a reader. The readers of a key are sorted by address.
 fn address(reader: &Arc<Subscription>) -> usize {
     Arc::as_ptr(reader) as usize
 }

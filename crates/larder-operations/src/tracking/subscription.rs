@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 pub struct SubscriptionOptions {
     /// The number of the connection that reads items.
     pub connection: u64,
-    /// The number of the connection that receives the messages; the same number if they are not
-    /// redirected.
+    /// The number of the connection that receives the messages. It equals `connection` if they are
+    /// not redirected.
     pub receiver: u64,
     /// Whether to send no messages about the connection's own changes.
     pub no_loop: bool,

@@ -1,7 +1,7 @@
 //! Sets of meta flags without arguments, stored as the bytes to send.
 
-/// The maximum number of flags of a set. `mg` has ten; twelve flags of two bytes fill three machine
-/// words.
+/// The maximum number of flags of a set. `mg` has ten flags. Twelve flags of two bytes each fill
+/// three machine words.
 const FLAGS_MAX: usize = 12;
 
 /// Flags in the order in which they were added, each after a space. The set is usually a constant,

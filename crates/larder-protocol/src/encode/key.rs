@@ -104,8 +104,8 @@ impl NumberedKeys {
     }
 }
 
-/// A key for the meta protocol. A key that is no valid [`WireKey`] is sent in base64, with the flag
-/// `b`.
+/// A key for the meta protocol. A key that is not a valid [`WireKey`] is sent in base64, with the
+/// flag `b`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaKey<'k> {
     bytes: &'k [u8],

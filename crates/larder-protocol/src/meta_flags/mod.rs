@@ -166,8 +166,8 @@ impl MetaFlags<'_> {
         self.number(letter).map(|secs| Exptime(secs.cast_signed()))
     }
 
-    /// Returns whether the request has flag `first` before flag `second`, or true if it does not
-    /// have `second`.
+    /// Returns whether flag `first` precedes flag `second` in the request. Also returns true if the
+    /// request does not have `second`.
     #[must_use]
     pub fn precedes(&self, first: u8, second: u8) -> bool {
         let index = |letter| Tokens(self.raw).position(|flag| flag.first() == Some(&letter));

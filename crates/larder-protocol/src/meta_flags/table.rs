@@ -103,9 +103,9 @@ pub(crate) enum Argument {
     Time,
     /// A 64-bit number.
     Number,
-    /// The 64-bit number of `J`, with its own error message.
+    /// The 64-bit number of `J`, which has a different error message.
     Initial,
-    /// The 64-bit number of `D`, with its own error message.
+    /// The 64-bit number of `D`, which has a different error message.
     Delta,
     /// A 32-bit number.
     ClientFlags,

@@ -139,8 +139,8 @@ pub(crate) fn split_key(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     if (1..=KEY_LEN_MAX).contains(&end) { rest.split_at_checked(end) } else { None }
 }
 
-/// Returns the length of the flags up to the line's end, in bytes. Returns `None` if a flag is
-/// repeated or not in [`FAST`], or if the line is incomplete or unusual.
+/// Returns the length of the flags in bytes. The flags end at the line's end. Returns `None` if a
+/// flag is repeated or not in [`FAST`], or if the line is incomplete or unusual.
 #[inline]
 fn showing(behind_key: &[u8]) -> Option<usize> {
     let (mut rest, mut unseen) = (behind_key, FAST);

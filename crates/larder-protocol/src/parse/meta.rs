@@ -116,8 +116,8 @@ impl<'b> Flags<'b> {
 
     /// Parses the flags in order, with memcached's precedence of errors. If several arguments are
     /// malformed, the last one determines the error. Malformed client flags are an exception: they
-    /// never replace an earlier error. An unknown or repeated letter ends the parsing with an error
-    /// of its own. The error for stray tokens ([`has_stray`]) replaces any other error. The caller
+    /// never replace an earlier error. An unknown or repeated letter stops the parsing with its own
+    /// error. The error for stray tokens ([`has_stray`]) replaces any other error. The caller
     /// checks for such tokens after an error.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {

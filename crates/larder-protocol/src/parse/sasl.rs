@@ -8,7 +8,7 @@
 //!   └─ AUTH without message ─▶ Started ┘  (a refused STEP keeps this state)
 //! ```
 //!
-//! As with memcached's SASL library, a connection can log in once. Any further SASL request ends
+//! As with memcached's SASL library, a connection can log in once. Any further SASL request revokes
 //! the login, even a request for the list of mechanisms.
 
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC, has_sasl_shape, opcode};

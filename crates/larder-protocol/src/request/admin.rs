@@ -75,7 +75,7 @@ pub enum Tuning {
     Flash(FlashTuning),
 }
 
-/// A setting of the flash tier, as `extstore` changes it. The names are memcached's.
+/// A setting of the flash tier that `extstore` can change. The names are memcached's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashTuning {
     /// The smallest item to demote, in bytes.

@@ -11,7 +11,8 @@ pub use admin::*;
 pub use format::*;
 pub use login::*;
 
-/// The longest key in bytes, as sent in text (base64 included) or in binary.
+/// The longest key in bytes, as sent in text or binary. For a key in base64, the limit applies to
+/// the encoded key.
 pub const KEY_LEN_MAX: usize = 250;
 
 /// One request, which borrows from the input.

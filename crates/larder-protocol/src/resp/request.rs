@@ -35,7 +35,8 @@ pub enum Read<'b> {
         /// The length of the request in bytes. Drop these bytes after answering it.
         consumed: usize,
     },
-    /// An inline request in the first `consumed` bytes, for [`super::split_line`].
+    /// An inline request in the first `consumed` bytes. [`super::split_line`] converts it to an
+    /// array.
     Line {
         /// The line without its end.
         line: &'b [u8],
@@ -304,7 +305,7 @@ fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
     }
 }
 
-/// [`WORDS_MAX`] before the login, as in redis-server.
+/// The maximum number of words of a request before the login, as in redis-server.
 const UNAUTHENTICATED_WORDS_MAX: i64 = 10;
 /// The longest word in bytes before the login, as in redis-server.
 const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16384;

@@ -6,7 +6,7 @@ use rustls::pki_types::PrivateKeyDer;
 const SUPPORTED: &str =
     "RSA keys of 2048 to 4096 bits, ECDSA keys on P-256 and P-384, and Ed25519 keys";
 
-/// Object identifiers, in DER, and the types of the keys that contain them.
+/// DER-encoded object identifiers, each with the type of the keys that contain it.
 const IDENTIFIERS: [(&[u8], &str); 7] = [
     (b"\x06\x05\x2b\x81\x04\x00\x23", "an ECDSA key on P-521"),
     (b"\x06\x05\x2b\x81\x04\x00\x0a", "an ECDSA key on secp256k1"),

@@ -178,7 +178,7 @@ fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, Lo
     }
 }
 
-/// Reads all certificates of a PEM file, at least one.
+/// Reads all certificates of a PEM file. A file without certificates is an error.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = read_pem(path)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -225,7 +225,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Describes the fault of a certificate, and its remedy if there is a known one.
+/// Describes the fault of a certificate, and the remedy if it is known.
 #[must_use]
 pub fn explain_certificate(error: &Error) -> String {
     // rustls has no variant for this error, only its text.

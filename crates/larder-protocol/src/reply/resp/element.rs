@@ -114,7 +114,7 @@ pub fn scan_head(cursor: u64, out: &mut Vec<u8>) {
     bulk(itoa::Buffer::new().format(cursor).as_bytes(), out);
 }
 
-/// Writes the reply to `TIME`, from milliseconds since 1970.
+/// Writes the reply to `TIME`. `millis` is the time in milliseconds since 1970.
 pub fn time(millis: u64, out: &mut Vec<u8>) {
     array(2, out);
     bulk((millis / 1000).to_string().as_bytes(), out);

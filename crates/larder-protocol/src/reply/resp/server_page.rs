@@ -7,8 +7,8 @@ use crate::resp::{Arguments, matches};
 /// The version of redis-server that `INFO` and `HELLO` report.
 pub const REDIS_VERSION: &str = "7.4.0";
 
-/// Writes the reply to `HELLO` for the client with this number. `follows` states whether the
-/// server is a follower.
+/// Writes the reply to `HELLO`. `client` is the number of the client's connection. `follows` states
+/// whether the server is a follower.
 pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     map(version, 8, out);
     for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {

@@ -2,7 +2,7 @@
 
 use sha1::{Digest, Sha1};
 
-/// The SHA-1 hash of a script's text, which names the script in `EVALSHA`.
+/// The SHA-1 hash of a script's text, which identifies the script in `EVALSHA`.
 pub type ScriptHash = [u8; 20];
 
 /// Returns a hash in hexadecimal digits.
