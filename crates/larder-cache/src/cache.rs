@@ -1,4 +1,4 @@
-//! The cache of bytes.
+//! The cache, which stores keys and values as bytes.
 
 use crate::batch::Batch;
 use crate::core::Core;

@@ -1,4 +1,4 @@
-//! Options of an insert, and errors.
+//! Options and errors of inserts.
 
 use bytes::Bytes;
 use std::fmt;

@@ -23,7 +23,7 @@ pub struct Stats {
     pub items: u64,
     /// Used memory in bytes: items, index and bookkeeping.
     pub memory_used: u64,
-    /// The maximum used memory in bytes.
+    /// The upper limit of `memory_used`, in bytes.
     pub memory_limit: u64,
 }
 

@@ -85,7 +85,7 @@ impl RemoteOperation for Get {
     }
 }
 
-/// An existence check of an item.
+/// A check of whether an item exists.
 pub(crate) struct Exists;
 
 impl RemoteOperation for Exists {
@@ -256,7 +256,7 @@ pub(crate) fn has_flushed(reply: &[u8]) -> bool {
     matches!(read_text(reply), Read::Whole(Answer::Ok, len) if len == reply.len())
 }
 
-/// The interpretation of a reply.
+/// The result of interpreting a reply.
 pub(crate) enum ReplyOutcome<O> {
     Outcome(O),
     /// The server does not lead the item's group, so it did not execute the operation.

@@ -20,7 +20,7 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns the latencies of all threads, summed.
     fn latencies(&self) -> Latencies;
 
-    /// Returns the time.
+    /// Returns the current time on the cache's clock.
     fn now(&self) -> Now;
 
     /// Returns a random number.

@@ -8,7 +8,7 @@ use larder_store::{Change, Engine, HashedKey, Item, Lookup, Now, Refusal, Update
 
 /// The engine, counters, limits and time that operations use during one batch of requests.
 pub struct OpContext<'a, E: Engine> {
-    /// The cache.
+    /// The handle to the cache.
     pub engine: &'a mut E,
     /// The counters of this thread.
     pub counters: &'a Counters,

@@ -23,7 +23,7 @@ const NAME_LEN_MAX: usize = 250;
 const GAP: u64 = 100;
 /// The interval between halvings of the counts, in seconds.
 const HALVING_SECS: u32 = 10;
-/// The lowest count of a reported name.
+/// Names with a lower count are not reported.
 const COUNT_MIN: u64 = 3;
 
 /// A sample of the requests of one thread.

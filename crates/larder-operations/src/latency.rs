@@ -29,7 +29,7 @@ impl CommandClass {
     pub const ALL: [Self; 6] =
         [Self::Get, Self::Store, Self::Delete, Self::Count, Self::Touch, Self::Other];
 
-    /// Returns the name in statistics.
+    /// Returns the name of the class in statistics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -136,7 +136,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The number of buckets for each doubling.
+    /// The number of buckets for each doubling of the bound.
     pub const PER_OCTAVE: i32 = 4;
     /// The exponent of the first bound: 2^-20 seconds are 0.95 microseconds.
     pub const OCTAVE_MIN: i32 = -20;

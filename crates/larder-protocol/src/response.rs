@@ -190,8 +190,8 @@ pub fn read_resp(bytes: &[u8]) -> Read<Resp<'_>> {
     }
 }
 
-/// Reads the first line without its end. A line that is too long is malformed, whether its end has
-/// arrived or not.
+/// Reads the first line, and removes its line end. A line that is too long is malformed, whether
+/// its end has arrived or not.
 #[inline]
 fn line(bytes: &[u8]) -> Read<&[u8]> {
     let window = bytes.get(..=RESPONSE_LINE_LEN_MAX).unwrap_or(bytes);

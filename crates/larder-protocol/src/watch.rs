@@ -96,7 +96,7 @@ pub enum ConnectionLine<'a> {
     Closed {
         /// The other end of the connection.
         peer: Peer<'a>,
-        /// The reason, in one word.
+        /// The reason for closing the connection, in one word.
         reason: &'a str,
         /// The number of the connection.
         client: u64,

@@ -1,4 +1,4 @@
-//! Reading and changing when a value expires.
+//! Reads and changes the expiry of values.
 
 use crate::cache::Cache;
 use crate::insert::InsertError;

@@ -1,4 +1,4 @@
-//! Iterating over all keys and values.
+//! Iterators over all keys and values.
 
 use crate::cache::Cache;
 use crate::workers::Claim;

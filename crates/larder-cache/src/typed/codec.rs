@@ -48,7 +48,7 @@ pub trait Codec<K: ?Sized, V> {
     /// The key can't be encoded.
     fn encode_key(&self, key: &K, bytes: &mut Vec<u8>) -> Result<(), Self::Error>;
 
-    /// Appends the bytes of a value.
+    /// Appends the encoded bytes of a value.
     ///
     /// # Errors
     /// The value can't be encoded.

@@ -1,4 +1,4 @@
-//! Iterating over keys and values.
+//! Iterators over keys and values.
 
 use super::codec::{Codec, DecodeKey};
 use super::view::Typed;

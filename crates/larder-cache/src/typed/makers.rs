@@ -1,4 +1,4 @@
-//! Making missing values.
+//! Makes missing values.
 
 use super::codec::Codec;
 use super::view::Typed;

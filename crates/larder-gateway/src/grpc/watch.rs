@@ -29,7 +29,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Starts a watch.
+/// Registers a watcher, and returns the stream of its events.
 ///
 /// # Errors
 /// The filter is invalid, the server does not allow watchers, there are too many watchers, or there

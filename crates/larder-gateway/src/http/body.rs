@@ -63,7 +63,7 @@ impl ReceivedValue {
         if let Self::Whole { bytes, .. } = self { bytes } else { &[] }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the value in bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Whole { bytes, .. } => bytes.len(),

@@ -25,7 +25,7 @@ pub(super) struct Problem {
 pub(super) struct ProblemBody {
     /// The kind of the problem: always `about:blank`, because the status identifies it.
     r#type: &'static str,
-    /// The phrase of the status.
+    /// The reason phrase of the status.
     title: &'static str,
     /// The status code.
     status: u16,

@@ -1,6 +1,6 @@
 //! The formats of a scrape, and the choice among them by `Accept`.
 
-/// A format of metrics.
+/// A format in which metrics are exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Prometheus' text format, the default.

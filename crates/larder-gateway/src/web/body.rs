@@ -1,4 +1,4 @@
-//! Reading and discarding bodies of requests.
+//! Reads and discards request bodies.
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;

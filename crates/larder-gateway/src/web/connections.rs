@@ -53,7 +53,7 @@ struct Open {
     task: AbortHandle,
 }
 
-/// The order to close a connection.
+/// The receiving end of the order to close a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct EndOrder(watch::Receiver<Option<Duration>>);
 

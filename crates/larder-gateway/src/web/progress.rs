@@ -31,7 +31,7 @@ pub(crate) struct RequestBody {
     unread: UnreadBody,
 }
 
-/// The part of a body that the handler has not read before it dropped the body.
+/// The part of a body that was unread when the handler dropped the body.
 #[derive(Clone, Default)]
 pub(crate) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
 

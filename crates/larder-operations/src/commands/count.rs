@@ -1,4 +1,4 @@
-//! Incrementing and decrementing numbers.
+//! Increments and decrements of numbers.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{

@@ -1,4 +1,4 @@
-//! Setting and removing the expiry of items.
+//! Sets and removes the expiry of items.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{

@@ -18,7 +18,7 @@ pub struct LookupOptions<'t> {
     /// With `may_win`, the client may also win the right to refill an item that meets this
     /// condition because it expires soon. `None` allows only stale items.
     pub recache: Option<Recache>,
-    /// Whether the lookup is not recorded as an access.
+    /// If true, the lookup is not recorded as an access.
     pub untracked: bool,
     /// Whether a miss of a lookup with `touch` counts as `get_misses` rather than `touch_misses`.
     pub miss_counts_as_get: bool,

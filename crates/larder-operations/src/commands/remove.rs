@@ -24,7 +24,7 @@ pub struct Remove {
     pub touch: Option<Expiry>,
     /// The client flags of an item kept without its value; `None` sets 0.
     pub client_flags: Option<u32>,
-    /// Whether a CAS mismatch is not counted as a miss.
+    /// If true, a CAS mismatch does not count as a miss.
     pub mismatch_uncounted: bool,
 }
 

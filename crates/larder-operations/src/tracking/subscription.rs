@@ -1,4 +1,4 @@
-//! The messages that one connection has requested.
+//! A connection's subscription to invalidation messages.
 
 use super::inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct Target {
     pub(super) receiver: Arc<Inbox>,
 }
 
-/// The messages that one connection has requested.
+/// A connection's subscription to invalidation messages.
 #[derive(Debug)]
 pub struct Subscription {
     target: RwLock<Target>,
@@ -51,7 +51,7 @@ impl Subscription {
         self.target.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops all messages.
+    /// Stops all messages of this subscription.
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
     }

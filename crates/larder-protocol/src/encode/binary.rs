@@ -7,7 +7,7 @@ use super::{NewItem, WireKey};
 use crate::parse::binary::{HEAD_LEN, MAGIC, NO_CREATE, opcode};
 use crate::request::{Credentials, Exptime, RELATIVE_SECS_MAX, StoreMode};
 
-/// Options of each request.
+/// Options that every binary request has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Bytes that the reply repeats unchanged.

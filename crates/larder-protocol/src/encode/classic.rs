@@ -53,41 +53,41 @@ pub struct KeyLine<'o> {
 }
 
 impl<'o> KeyLine<'o> {
-    /// Starts a [`get`](fn@get).
+    /// Starts a [`get`](fn@get) without keys.
     #[inline]
     pub fn get(out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"get");
         Self { out }
     }
 
-    /// Starts a [`gets`](fn@gets).
+    /// Starts a [`gets`](fn@gets) without keys.
     pub fn gets(out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"gets");
         Self { out }
     }
 
-    /// Starts a [`gat`](fn@gat).
+    /// Starts a [`gat`](fn@gat) without keys.
     pub fn gat(expiry: Exptime, out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"gat ");
         push_expiry(expiry, out);
         Self { out }
     }
 
-    /// Starts a [`gats`](fn@gats).
+    /// Starts a [`gats`](fn@gats) without keys.
     pub fn gats(expiry: Exptime, out: &'o mut Vec<u8>) -> Self {
         out.extend_from_slice(b"gats ");
         push_expiry(expiry, out);
         Self { out }
     }
 
-    /// Adds a key.
+    /// Appends a space and a key.
     #[inline]
     pub fn push(&mut self, key: WireKey<'_>) {
         self.out.push(b' ');
         key.push(self.out);
     }
 
-    /// Ends the line.
+    /// Appends the line's end. Without this call, the request is incomplete.
     #[inline]
     pub fn end(self) {
         self.out.extend_from_slice(b"\r\n");
@@ -158,7 +158,7 @@ pub fn cas(key: WireKey<'_>, item: &NewItem<'_>, cas: u64, noreply: bool, out: &
     push_block(item.value, out);
 }
 
-/// Writes any store except `cas`.
+/// Writes the store that `mode` selects.
 #[inline]
 pub fn store(
     mode: StoreMode,

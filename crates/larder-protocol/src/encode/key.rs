@@ -29,7 +29,7 @@ impl<'k> WireKey<'k> {
         Ok(Self(key))
     }
 
-    /// Returns the key.
+    /// Returns the bytes of the key.
     #[inline]
     #[must_use]
     pub fn bytes(self) -> &'k [u8] {
@@ -63,7 +63,7 @@ impl NumberedKeys {
     /// The longest prefix in bytes. Every 64-bit number fits after it.
     pub const PREFIX_LEN_MAX: usize = KEY_LEN_MAX - 20;
 
-    /// Checks a prefix, which may be empty.
+    /// Checks a prefix. It may be empty.
     ///
     /// # Errors
     /// The prefix is longer than [`PREFIX_LEN_MAX`](Self::PREFIX_LEN_MAX), or has a blank or

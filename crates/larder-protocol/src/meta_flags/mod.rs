@@ -27,7 +27,7 @@ pub struct ShownItem {
     pub cas: u64,
     /// The length of the whole value in bytes, even if the reply omits the value.
     pub value_len: usize,
-    /// The time to live.
+    /// The time to live before and after the changes by the request.
     pub ttl: Ttl,
     /// Seconds since the previous access.
     pub idle_secs: u32,
@@ -108,7 +108,7 @@ fn opaque(flag: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(flag);
 }
 
-/// Splits the argument of the flag for tags into names.
+/// Splits the argument of the flag `G` into the names of tags.
 pub(crate) fn split_tags(argument: &[u8]) -> impl Iterator<Item = &[u8]> {
     argument.split(|byte| *byte == b',')
 }

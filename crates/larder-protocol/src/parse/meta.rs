@@ -59,7 +59,7 @@ pub(crate) fn parse<'b>(verb: u8, rest: &'b [u8], body: &'b [u8], consumed: usiz
     }
 }
 
-/// Refuses an unknown meta command like any unknown command.
+/// Refuses an unknown meta command as the classic parser refuses an unknown command.
 fn unknown<'b>(rest: &[u8], consumed: usize) -> Parsed<'b> {
     match Tokens(rest).last() {
         Some(last) if last.starts_with(b"HTTP/") => {

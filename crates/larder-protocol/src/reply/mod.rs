@@ -193,7 +193,8 @@ pub fn content_head(
     }
 }
 
-/// Writes the bytes after a value.
+/// Writes the bytes that follow a value: a line end in text, then `END` if the key is the last of a
+/// classic line. Writes nothing in binary.
 #[inline]
 pub fn hit_tail(get: &Get<'_>, out: &mut Vec<u8>) {
     match &get.format {

@@ -119,7 +119,7 @@ pub struct Get<'b> {
     pub compare: Option<u64>,
     /// The CAS of an item created by `vivify` (`mg E`).
     pub new_cas: Option<u64>,
-    /// Whether the access is not recorded (`mg u`).
+    /// If true, the access is not recorded (`mg u`).
     pub untracked: bool,
     /// The dialect of the reply, and the requested properties of the item (`gets`, flags of `mg`).
     pub format: ReplyFormat<'b>,

@@ -16,7 +16,7 @@ pub enum Command<'b> {
     Echo(&'b [u8]),
     Hello(Hello<'b>),
     Auth(Auth<'b>),
-    /// The number of a database.
+    /// The number of the database to select.
     Select(i32),
     Quit,
     Reset,
@@ -33,9 +33,9 @@ pub enum Command<'b> {
     ClientCaching(Option<bool>),
     ClientGetRedir,
     ClientTrackingInfo,
-    /// The channels.
+    /// The channels to subscribe to.
     Subscribe(Arguments<'b>),
-    /// The channels; empty for all channels.
+    /// The channels to unsubscribe from; empty for all channels.
     Unsubscribe(Arguments<'b>),
     /// An operation on one key.
     Item(&'b [u8], ItemCommand<'b>),
@@ -47,13 +47,13 @@ pub enum Command<'b> {
     AddItems(Arguments<'b>),
     /// `EVAL`, `EVALSHA`.
     Script(ScriptCall<'b>),
-    /// `SCRIPT LOAD`: the text.
+    /// `SCRIPT LOAD`: the text of the script.
     ScriptLoad(&'b [u8]),
     /// `SCRIPT EXISTS`: hashes in hexadecimal digits.
     ScriptExists(Arguments<'b>),
     ScriptFlush,
     Scan(Scan<'b>),
-    /// A pattern.
+    /// The pattern that the keys must match.
     Keys(&'b [u8]),
     DbSize,
     Flush,

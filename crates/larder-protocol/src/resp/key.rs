@@ -1,8 +1,8 @@
-//! The length of keys.
+//! The limit on the length of keys in RESP.
 
 use super::error::{CommandError, Parsed};
 
-/// The longest key in bytes.
+/// The longest key in bytes. The protocols of memcached have a lower limit.
 pub const KEY_LEN_MAX: usize = 1024;
 
 /// Checks that a key is neither empty nor too long.

@@ -310,7 +310,7 @@ pub(crate) static SUBCOMMANDS: [Row; 29] = [
 ];
 
 impl Row {
-    /// Finds the command with this name, in any case.
+    /// Finds the command with this name. Ignores the case of letters.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<&'static Self> {
         COMMANDS.iter().find(|row| row.name.as_bytes().eq_ignore_ascii_case(name))

@@ -1,4 +1,4 @@
-//! The words of a request.
+//! Helpers for parsing the words of a request.
 
 use super::error::{CommandError, Parsed};
 use super::number::i64_of;

@@ -2,7 +2,7 @@
 
 use rustls::pki_types::PrivateKeyDer;
 
-/// The types of keys with which ring can sign.
+/// The key types that ring supports for signing.
 const SUPPORTED: &str =
     "RSA keys of 2048 to 4096 bits, ECDSA keys on P-256 and P-384, and Ed25519 keys";
 

@@ -1,4 +1,4 @@
-//! Reads PEM and DER files into configurations of rustls.
+//! Builds rustls configurations from PEM and DER files.
 
 use super::key_type;
 use super::options::{KeyFormat, Tls, VerifyMode, Version};
@@ -62,7 +62,7 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// The requirement for certificates of clients.
+/// Whether clients must present certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificates {
     /// Do not request a certificate.

@@ -1,4 +1,4 @@
-//! Elements of replies.
+//! Encoders for the elements of RESP replies.
 
 use crate::text::number::push;
 
@@ -42,14 +42,14 @@ fn simple(word: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a number.
+/// Writes a RESP integer.
 pub fn integer(number: i64, out: &mut Vec<u8>) {
     out.push(b':');
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes null.
+/// Writes null. In RESP2, this is a null bulk string.
 pub fn null(version: Version, out: &mut Vec<u8>) {
     out.extend_from_slice(match version {
         Version::Resp2 => b"$-1\r\n",
@@ -65,7 +65,7 @@ pub fn null_array(version: Version, out: &mut Vec<u8>) {
     });
 }
 
-/// Writes a string.
+/// Writes a bulk string.
 #[inline]
 pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len() + BULK_ROOM);
@@ -77,19 +77,19 @@ pub fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
 /// The maximum length of an encoded string without its content, in bytes.
 const BULK_ROOM: usize = 26;
 
-/// Writes the head of a string.
+/// Writes the head of a bulk string with `len` bytes of content.
 #[inline]
 pub fn bulk_head(len: usize, out: &mut Vec<u8>) {
     length(b'$', len, out);
 }
 
-/// Writes the end of a string.
+/// Writes the line end after the content of a bulk string.
 #[inline]
 pub fn bulk_tail(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the head of an array.
+/// Writes the head of an array with `len` elements.
 pub fn array(len: usize, out: &mut Vec<u8>) {
     length(b'*', len, out);
 }
@@ -108,7 +108,7 @@ pub(super) fn length(kind: u8, len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the reply to `SCAN` up to the array of keys.
+/// Writes the part of the reply to `SCAN` that precedes the array of keys.
 pub fn scan_head(cursor: u64, out: &mut Vec<u8>) {
     array(2, out);
     bulk(itoa::Buffer::new().format(cursor).as_bytes(), out);

@@ -71,7 +71,7 @@ impl LinkState {
 }
 
 impl Replication {
-    /// Returns the lines of the section of `INFO`.
+    /// Returns the lines of the replication section of `INFO`.
     pub(super) fn lines(&self) -> String {
         let mut lines = String::new();
         match &self.link {

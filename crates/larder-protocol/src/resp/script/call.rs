@@ -1,4 +1,4 @@
-//! Calls of scripts: the arguments of `EVAL` and `EVALSHA`.
+//! Script calls: the arguments of `EVAL` and `EVALSHA`.
 
 use super::hash::{ScriptHash, parse_hash};
 use super::kind::Script;
@@ -7,10 +7,10 @@ use crate::resp::key::checked_key;
 use crate::resp::number::i64_of;
 use crate::resp::request::Arguments;
 
-/// The name of a script in a request.
+/// The script that a request calls, given by its text or its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptName<'b> {
-    /// `EVAL`: the text.
+    /// `EVAL`: the text of the script.
     Text(&'b [u8]),
     /// `EVALSHA`: the hash of the text.
     Hash(ScriptHash),
@@ -23,7 +23,7 @@ pub struct ScriptCall<'b> {
     pub name: ScriptName<'b>,
     /// The key.
     pub key: &'b [u8],
-    /// The arguments.
+    /// The arguments after the key.
     pub arguments: Arguments<'b>,
 }
 

@@ -32,7 +32,7 @@ const KEYWORDS: [&[u8]; 21] = [
     b"while",
 ];
 
-/// The global names that scripts use.
+/// The global names that known scripts use.
 const GLOBAL_NAMES: [&[u8]; 20] = [
     b"redis",
     b"call",
