@@ -116,8 +116,9 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// A batch is not a transaction: other threads can write between its operations. `f` should be
-    /// short, like the closure of [`Cache::read`] and for the same reason.
+    /// A batch is not a transaction: other threads can write between its operations. As in
+    /// [`Cache::read`], `f` should be short, because the cache can't reuse freed memory until it
+    /// returns.
     pub fn batch<R>(&self, f: impl FnOnce(&mut Batch<'_>) -> R) -> R {
         f(&mut Batch::new(&self.core))
     }

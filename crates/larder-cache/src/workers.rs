@@ -1,8 +1,8 @@
 //! Engine handles, and their assignment to threads.
 //!
 //! One thread at a time may use a handle. The cache has an array of slots, and the first use of a
-//! slot creates its handle. A call takes the slot that its thread used last. If another thread, or
-//! a call further up the same thread's stack, uses that slot, the call takes another free slot, or
+//! slot creates its handle. A call uses the slot that its thread used last. If another thread, or a
+//! call further up the same thread's stack, is using that slot, the call uses another free slot, or
 //! creates a temporary handle. A call never waits for a slot. A cache therefore keeps at most
 //! [`SLOTS`] handles until it is dropped, and keeps no state for threads that have exited. If a
 //! program has only one cache, its number of handles never exceeds the maximum number of concurrent

@@ -19,8 +19,8 @@ pub(crate) type Upload = Box<dyn Any + Send>;
 ///
 /// An operation on an item that this server does not serve is forwarded to the leader of the item's
 /// group. If the leader is unreachable, [`Items::get`] reports it, and other forwarded operations
-/// abort the request (`abort.rs`). Pages and tags concern only the items of this server: an engine
-/// with replicas does not support tags.
+/// abort the request (`abort.rs`). Pages and tags cover only the items of this server. This
+/// suffices for tags, because an engine with replicas does not support them.
 pub(crate) trait Items: Send + Sync + 'static {
     /// Looks a key up. If `allows_replica` is true, this server may answer from its own cache
     /// although it only follows the owner (`--read-lag`).

@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: reports whether the server accepts requests or shuts down.
+//! `grpc.health.v1.Health`: reports whether the server accepts requests or is shutting down.
 
 use super::pb::cache_server::SERVICE_NAME;
 use crate::web::app::App;

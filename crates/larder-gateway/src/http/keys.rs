@@ -144,7 +144,8 @@ pub(super) struct NewItem {
     pub(super) tags: Tags,
 }
 
-/// Returns the client flags in `Larder-Flags`, else those for `Content-Type`; 0 without either.
+/// Returns the client flags in `Larder-Flags`. Without this header, returns the flags for
+/// `Content-Type`, or 0 if that is missing, too.
 fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     if let Some(flags) = headers.get(LARDER_FLAGS) {
         let number = flags.to_str().ok().and_then(|text| text.parse().ok());

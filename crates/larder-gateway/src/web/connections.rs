@@ -186,7 +186,7 @@ impl Activity {
     fn change(&self, change: impl FnOnce(usize) -> usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = change(state.requests);
-        // The end of a request is progress; the start of another one is not.
+        // Only the end of a request is progress. The start of a further request is not.
         if requests < state.requests || state.requests == 0 {
             (state.since, state.moved) = (Instant::now(), 0);
         }

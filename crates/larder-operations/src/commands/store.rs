@@ -47,8 +47,8 @@ pub struct Store<'v> {
     pub compare: Option<u64>,
     /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
-    /// Whether to accept a `compare` that is lower than the item's CAS, and store the item as
-    /// stale, with the expiry of the old item. `Append` and `Prepend` ignore it.
+    /// If true, a `compare` that is lower than the item's CAS is accepted, and the item is stored
+    /// as stale, with the expiry of the old item. `Append` and `Prepend` ignore it.
     pub invalidate: bool,
     /// The expiry of the item that `Append` or `Prepend` creates if there is none; `None` creates
     /// no item.

@@ -10,7 +10,8 @@ use std::task::Waker;
 const KEYS_MAX: usize = 4096;
 /// The maximum memory of an inbox, in bytes.
 const LEN_MAX: usize = 256 << 10;
-/// The memory of a key in addition to its own bytes, for its entry and its allocation, in bytes.
+/// The memory in bytes that a key needs in addition to its own bytes: its entry, and the overhead
+/// of its allocation.
 const KEY_OVERHEAD: usize = 48;
 
 /// A memory budget that all inboxes share.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const PARTS: usize = 256;
 
 /// The memory of a key with one reader, in bytes, not counting the bytes of the key. It consists of
-/// an entry in a table that is at least half full, and of two allocations. It also includes the
-/// subscription of the reader, which stays in memory after it has ended.
+/// the space for one entry in a hash table that is at least half full, and of two allocations. It
+/// also includes the subscription of the reader, which stays in memory after it has ended.
 const KEY_OVERHEAD: usize = 160;
 /// A full part evicts one in this many of its keys at a time.
 const FORGOTTEN_SHARE: usize = 8;

@@ -142,7 +142,7 @@ pub(crate) enum ReplyEffect {
     HitBefore,
     /// [`ShownItem::idle_secs`](super::ShownItem::idle_secs).
     Idle,
-    /// [`ShownItem::ttl`](super::ShownItem::ttl) after the changes of preceding flags.
+    /// [`ShownItem::ttl`](super::ShownItem::ttl) after the changes that preceding flags make.
     Ttl,
     /// The reply does not have the flag. If a [`Self::Ttl`] follows, it shows
     /// [`Ttl::touched`](super::Ttl::touched).

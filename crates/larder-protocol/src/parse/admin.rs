@@ -80,7 +80,7 @@ fn selection(word: &[u8]) -> Selection {
     }
 }
 
-/// Parses class numbers separated by commas: bit n of the result is class n. Ignores empty
+/// Parses class numbers separated by commas: bit n of the result stands for class n. Ignores empty
 /// elements. Returns `None` if an element is not the number of a class.
 fn classes(word: &[u8]) -> Option<u64> {
     word.split(|&byte| byte == b',').filter(|number| !number.is_empty()).try_fold(

@@ -6,7 +6,7 @@ use crate::request::{BinaryHead, Classic, ReplyFormat, Status};
 /// The first byte of a binary reply.
 const BINARY_MAGIC: u8 = 0x81;
 
-/// Writes the line `VALUE` up to the space before the length of the value.
+/// Writes the line `VALUE` up to and including the space before the length of the value.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
 pub(super) fn value_line(key: &[u8], client_flags: u32, out: &mut Vec<u8>) {

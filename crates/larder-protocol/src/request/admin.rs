@@ -44,7 +44,7 @@ pub enum Shutdown {
 /// A setting that an operator can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tuning {
-    /// `lru_crawler sleep`: microseconds between the crawler's steps, at most a second.
+    /// `lru_crawler sleep`: microseconds between the crawler's steps, at most 1,000,000.
     CrawlerSleep(u32),
     /// `lru_crawler tocrawl`: the maximum number of items to visit in a class; 0 is all.
     CrawlerToCrawl(u32),
@@ -127,7 +127,7 @@ impl Ratio {
 pub enum Selection {
     /// `hash`: all items, in the order of the index.
     Hash,
-    /// `all`, or a list of slab classes: bit n is class n, from 1 to 63.
+    /// `all`, or a list of slab classes: bit n stands for class n, from 1 to 63.
     Classes(u64),
     /// A malformed list of classes.
     Invalid,

@@ -174,8 +174,8 @@ pub struct Store<'b> {
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
-    /// Whether to accept a `compare` lower than the item's CAS, and store the item as stale (`ms
-    /// I`).
+    /// If true, a `compare` lower than the item's CAS is accepted, and the item is stored as stale
+    /// (`ms I`).
     pub invalidate: bool,
     /// The expiry of the item that an append or prepend creates on a miss (`ms N`).
     pub vivify: Option<Exptime>,

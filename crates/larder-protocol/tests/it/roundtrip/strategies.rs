@@ -116,7 +116,8 @@ pub(crate) fn no_count<'b>(key: Key<'b>, format: ReplyFormat<'b>) -> Arithmetic<
     }
 }
 
-/// Checks that a meta request has this key, this opaque, and from the flags in `all` only `flags`.
+/// Checks that a meta request has this key and this opaque. Also checks that of the flags in `all`,
+/// it has exactly `flags`.
 pub(crate) fn check_meta<'b>(
     request: &(Key<'b>, ReplyFormat<'b>),
     key: &[u8],
