@@ -128,7 +128,7 @@ pub struct Member {
     read_at: Millis,
     /// The send time of the last read that showed the lease of this leader; 0 before the first one
     /// since it leads, or since [`Self::was_absent`].
-    lease_seen_at: Millis,
+    lease_read_at: Millis,
     /// Whether this leader had no lease. Before it counts promises by a new one, it replaces the
     /// record by an equal one, so that no member that counts the time since then is elected.
     was_absent: bool,
@@ -179,7 +179,7 @@ impl Member {
             refusals: (0, 0),
             dead_since: None,
             read_at: 0,
-            lease_seen_at: 0,
+            lease_read_at: 0,
             was_absent: false,
             lacks_items: false,
             last_record: None,
@@ -317,7 +317,7 @@ impl Member {
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
         let records = self.view.record.iter().chain(pending_swaps);
         let limit = records.filter_map(|record| record.unclean_after).min();
-        limit.map_or(Millis::MAX, |limit| match self.lease_seen_at {
+        limit.map_or(Millis::MAX, |limit| match self.lease_read_at {
             0 => 0,
             seen => seen.saturating_add(limit - limit.div_ceil(50)),
         })
@@ -486,9 +486,9 @@ impl Member {
     /// Notes whether the last read showed the lease of this leader.
     fn note_lease(&mut self) {
         if self.leads() && !self.view.is_live(&self.settings.me) {
-            (self.was_absent, self.lease_seen_at) = (true, 0);
+            (self.was_absent, self.lease_read_at) = (true, 0);
         } else if self.leads() && !self.was_absent {
-            self.lease_seen_at = self.requested_at;
+            self.lease_read_at = self.requested_at;
         }
     }
 
@@ -532,7 +532,7 @@ impl Member {
         let is_new = before.map(|record| &record.leader) != leader;
         if is_new {
             (self.promised_until, self.transfer) = (0, None);
-            (self.lease_seen_at, self.was_absent) = (0, false);
+            (self.lease_read_at, self.was_absent) = (0, false);
             self.ready.clear();
             self.inherited.clear();
             self.promises.clear();
