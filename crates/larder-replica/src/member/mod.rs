@@ -538,8 +538,7 @@ impl Member {
             self.promises.clear();
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
-        let is_same = view.revision == self.view.revision;
-        self.dead_since = is_dead.then(|| self.dead_since.filter(|_| is_same).unwrap_or(now));
+        self.dead_since = is_dead.then(|| self.dead_since.unwrap_or(now));
         // If this is false, another node or an operator has written the record, in a transfer or in
         // spite of missing items.
         let is_own = self.pending_swaps.iter().any(|(_, own)| Some(own) == view.record.as_ref());

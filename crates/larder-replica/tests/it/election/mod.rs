@@ -40,6 +40,8 @@
 //! | a member joins before it has all changes of the time from which replies wait for it | 1 |
 //! | a member in sync before an election stays in sync without a sync | 35 |
 //! | a full sync starts while the record names the member (both checks removed) | 1 |
+//! | promises count without a limit although another member may lead by time | 23 of 1,000 |
+//! | each other step of the rules about `unclean_after`; the tests below catch them | 0 |
 //!
 //! Mutations of the CAS values. The tests below and in `member/cas.rs` catch those with 0, too:
 //!
@@ -170,6 +172,8 @@ fn a_member_counts_the_time_without_a_leader_from_recent_reads() {
     // The member did not read the group for a while, and may have missed a lease.
     let with_gap = [10_000, 10_500, 12_900, 13_400, 14_000, 14_600, 15_200, 15_800, 16_400];
     assert_eq!(stands(Some(3000), &with_gap, None), Some((16_400, None)));
+    let late = [10_000, 10_600, 11_200, 11_800, 12_400, 13_900];
+    assert_eq!(stands(Some(3000), &late, None), None);
 }
 
 /// A leader without the coordinator answers by promises until a member that is not in sync may lead.
@@ -203,10 +207,22 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     assert_eq!(answer(&mut member, 10_000, &mut view), None);
     view.live = live;
     let revision = view.revision;
+    member.note_ack(10_400, &other, Some(10_400), promise(10_400));
     assert_eq!(answer(&mut member, 10_400, &mut view), Some(record));
     assert_eq!(view.revision, revision + 1);
     answer(&mut member, 10_800, &mut view);
     assert_eq!(serves(&mut member, 12_000), 12_000 + LEADER_LEASE);
+    // After a leader without the setting, the record that has it may have been written.
+    let settings =
+        MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: Some(5000) };
+    let mut next = Member::new(settings);
+    view.record = view.record.map(|record| Record { unclean_after: None, ..record });
+    assert_eq!(next.next(20_000), Some(Command::Read));
+    next.handle_view(20_000, Some(view));
+    let Some(Command::Swap(_, record)) = next.next(20_000) else { panic!("no swap") };
+    assert_eq!(record.unclean_after, Some(5000));
+    next.handle_swap(20_000, None);
+    assert_eq!(serves(&mut next, 30_000), 20_000 + 4900 + LEADER_LEASE);
 }
 
 /// The coordinator's data is replaced by a backup, with an earlier record.

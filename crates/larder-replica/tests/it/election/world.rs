@@ -17,7 +17,7 @@ fn next_command(member: &mut Member, now: Millis, next_cas: u64) -> Option<Comma
 
 impl World {
     pub(super) fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let random = Random::new(seed);
         let unclean_after = (random.below(2) == 0).then(|| 1000 + random.below(2000));
         let nodes = (0..NODES).map(|number| Node {
             name: format!("n{number}"),
