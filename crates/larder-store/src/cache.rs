@@ -8,12 +8,12 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Operations on a whole cache, from any thread and without a handle.
+/// Operations on a whole cache. Any thread can call them, without a handle.
 pub trait CacheControl: Send + Sync {
     /// Returns the cache's totals.
     fn gauges(&self) -> Gauges;
 
-    /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.
+    /// Zeroes the counters that `stats reset` zeroes. The number of items and their bytes stay.
     fn reset_counters(&self);
 
     /// Returns an estimate of the hit ratio under other limits, or `None` if the engine has no
@@ -27,8 +27,8 @@ pub trait CacheControl: Send + Sync {
         None
     }
 
-    /// Returns the pages of the flash tier, in the order of their numbers. The list is empty
-    /// without a flash tier.
+    /// Returns the pages of the flash tier, sorted by number. The list is empty without a flash
+    /// tier.
     fn flash_pages(&self) -> Vec<FlashPage> {
         Vec::new()
     }
@@ -60,13 +60,13 @@ pub trait CacheControl: Send + Sync {
     /// 31 values that it took from the counter before.
     fn set_cas_range(&self, range: Range<u64>);
 
-    /// Makes the cache call `observer` for each item that it evicts from memory from now on. Only
-    /// the first call has an effect.
+    /// Registers an observer: from now on, the cache calls it for each item that it evicts from
+    /// memory. Only the first call has an effect.
     fn observe_evictions(&self, observer: EvictionObserver);
 
-    /// Makes the cache call `observer` for each change of items, except for evictions, from now on.
-    /// If a lookup that starts after this call does not see a change yet, the change is reported.
-    /// Only the first call has an effect.
+    /// Registers an observer: from now on, the cache calls it for each change of an item except
+    /// evictions. If a lookup that starts after this call does not see a change yet, the change is
+    /// reported. Only the first call has an effect.
     fn observe_changes(&self, observer: ChangeObserver);
 }
 

@@ -61,16 +61,16 @@ pub struct Parts {
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
-    /// The number of parts that this round has still to search.
+    /// The number of parts that this round has yet to search.
     left: usize,
 }
 
 /// The number of maps; a power of two.
 const PARTS: usize = 256;
 
-/// The estimated memory of an item in bytes, without key and value: a slot of a table that is at
-/// least half full, and the overhead of two allocations. Measurements with glibc's allocator gave
-/// 200 to 260 bytes.
+/// The estimated memory overhead of an item in bytes, in addition to its key and value: a slot of a
+/// table that is at least half full, and the overhead of two allocations. Measurements with glibc's
+/// allocator gave 200 to 260 bytes.
 const OVERHEAD: usize = size_of::<(Box<[u8]>, Record)>() * 2 + 48;
 
 impl Parts {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// The slower storage and the replicas: the pending reads and acknowledgements.
+/// The simulated slower storage and replicas: their pending reads and acknowledgements.
 #[derive(Debug)]
 pub struct Storage {
     waits: Mutex<Waits>,
@@ -37,13 +37,14 @@ struct Wait {
     waker: Waker,
 }
 
-/// The maximum number of reads, steps of walks and acknowledgements under way.
+/// The maximum number of reads, walk steps and acknowledgements that may be pending together.
 const READS_MAX: usize = 256;
-/// The maximum pause of the thread that ends reads, between two calls of [`Storage::complete`].
+/// The thread that completes reads pauses for at most this long between two calls of
+/// [`Storage::complete`].
 const READ_TIME_MAX: Duration = Duration::from_millis(2);
 
 impl Storage {
-    /// Creates storage whose reads and acknowledgements end only when a test calls
+    /// Creates storage whose reads and acknowledgements complete only when a test calls
     /// [`Storage::complete`].
     #[must_use]
     pub fn new(seed: u64) -> Arc<Self> {
@@ -62,8 +63,8 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Ends up to `waits` randomly chosen reads and acknowledgements, and wakes all callers that
-    /// were refused. Returns the number of ended reads and acknowledgements.
+    /// Completes up to `waits` randomly chosen reads and acknowledgements, and wakes all callers
+    /// that were refused. Returns the number of completed reads and acknowledgements.
     pub fn complete(&self, waits: usize) -> usize {
         let mut all = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let Waits { under_way, refused } = &mut *all;
@@ -117,7 +118,7 @@ fn run(storage: &Weak<Storage>) {
     }
 }
 
-/// A cache of another engine, with simulated slower storage and replicas.
+/// A wrapper that adds simulated slower storage and replicas to a cache of another engine.
 #[derive(Clone, Debug)]
 pub struct Cache<C> {
     cache: C,
@@ -125,7 +126,7 @@ pub struct Cache<C> {
 }
 
 impl<C: crate::cache::Cache> Cache<C> {
-    /// Wraps `cache`. Its lookups and changes wait for `storage` at random.
+    /// Wraps `cache`. Randomly chosen lookups and changes wait for `storage`.
     pub fn new(cache: C, storage: Arc<Storage>) -> Self {
         Self { cache, storage }
     }
@@ -437,8 +438,8 @@ impl<E: Engine> Walks for Handle<E> {
     }
 }
 
-/// Wraps `decide`. Each call also stores in `changes` whether its result changes the item. The
-/// engine applies the result of the last call.
+/// Wraps `decide` in a closure that also stores in `changes` whether the result changes the item.
+/// The engine applies the result of the last call.
 fn observed<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     changes: &mut bool,

@@ -16,12 +16,12 @@ use crate::cache::CacheControl;
 use std::fmt;
 use std::sync::Arc;
 
-/// A cache of any engine.
+/// A cache of any engine, behind a trait object.
 #[derive(Clone)]
 pub struct Cache(Arc<dyn AnyCache>);
 
 impl Cache {
-    /// Hides the engine of `cache`.
+    /// Wraps `cache` in a trait object, which hides the engine's type.
     pub fn new(cache: impl crate::cache::Cache) -> Self {
         Self(Arc::new(cache))
     }

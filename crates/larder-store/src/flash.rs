@@ -18,14 +18,14 @@ pub struct FlashConfig {
     ///
     /// [`SlowStorage::reads_fd`]: crate::SlowStorage::reads_fd
     pub threads: usize,
-    /// The maximum number of reads that one handle may have under way. At least 1 is used.
+    /// The maximum number of reads that one handle may have under way. 0 counts as 1.
     pub depth: usize,
     /// The settings that can be changed at run time.
     pub settings: FlashSettings,
 }
 
-/// Which evicted items are written to flash. Items that are smaller than
-/// [`FlashSettings::item_size`] never are.
+/// Which evicted items are written to flash. Items smaller than [`FlashSettings::item_size`] are
+/// never written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
     /// All items that are large enough, even if they were never read.
@@ -44,11 +44,11 @@ pub struct FlashSettings {
     /// The idle time in seconds after which maintenance demotes an item to flash before its memory
     /// is needed. With `None`, items are demoted only when they would be evicted.
     pub item_age: Option<u32>,
-    /// The remaining lifetime in seconds below which items are written to separate pages. With 0,
-    /// no items are.
+    /// The remaining lifetime in seconds below which items are written to separate pages; 0
+    /// disables this.
     pub low_ttl: u32,
-    /// One in this many items that are read from flash a second time is copied to memory. With 0,
-    /// none is copied.
+    /// One in this many items that are read from flash a second time is copied to memory; 0
+    /// disables these copies.
     pub recache_rate: u32,
     /// The number of free pages below which sparsely filled pages are rewritten: see
     /// [`FlashSettings::max_frag`].
@@ -56,13 +56,13 @@ pub struct FlashSettings {
     /// The number of free pages below which the oldest page is dropped if there is no page to
     /// rewrite. A value below 2 counts as 2. The maximum is a quarter of all pages, rounded up.
     pub drop_under: u32,
-    /// A page is rewritten if it holds fewer bytes of items than this fraction of the mean of all
-    /// full pages. A mean above half a page counts as half a page.
+    /// A page is rewritten if its items have fewer bytes than this fraction of the mean over all
+    /// full pages. If the mean exceeds half a page, half a page is used instead.
     pub max_frag: f64,
     /// Whether rewriting a page drops the items that were not read since they were written to
     /// flash.
     pub drop_unread: bool,
-    /// Which of the evicted items that are large enough are written.
+    /// Selects the evicted items to write, among the items that are large enough.
     pub admit: Admission,
 }
 
@@ -88,12 +88,12 @@ impl Default for FlashSettings {
 pub struct FlashGauges {
     /// Reads that were started for requests. Reads by walks are not included.
     pub get_extstore: u64,
-    /// Reads that were aborted to free their memory or their page, or because they took too long.
-    /// No batch was using the item.
+    /// Reads that were aborted to free their memory or their page, or because they took too long. A
+    /// read is never aborted while a batch uses its item.
     pub get_aborted: u64,
     /// Failed attempts to start a read for a request: too many reads were under way, or no buffer
     /// or memory was free. This includes lookups of large items that were read without their value
-    /// for lack of memory.
+    /// because memory was short.
     pub get_oom: u64,
     pub recache: u64,
     /// Items that were copied to memory and demoted again without a write.
@@ -144,7 +144,7 @@ pub struct FlashPage {
     pub version: u64,
     /// The approximate total length in bytes of the page's items that the index refers to.
     pub bytes: u64,
-    /// The bucket of the page: 3 for items that expire soon (see [`FlashSettings::low_ttl`]), else
-    /// 0.
+    /// The page's bucket in memcached's numbering: 3 for items that expire soon (see
+    /// [`FlashSettings::low_ttl`]), else 0.
     pub bucket: u8,
 }

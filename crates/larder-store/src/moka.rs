@@ -19,7 +19,7 @@ pub use crate::map_engine::{SharedLease, Upload};
 pub struct Config {
     /// Memory for items and the index, in bytes. The cache estimates its memory use, because the
     /// overhead of the memory allocator is not known. Moka evicts late, so the cache may exceed the
-    /// limit by some hundred small items or by one large item. Uploads may use up to another half
+    /// limit by a few hundred small items or by one large item. Uploads may use up to another half
     /// of the limit.
     pub limit_bytes: usize,
     /// Whether to store a CAS with each item.
@@ -38,8 +38,8 @@ pub enum Policy {
     /// The least recently used items. Every new item is admitted, as in memcached.
     #[default]
     Lru,
-    /// The least frequently used items. A new item that is used less than an old one is not
-    /// admitted.
+    /// The least frequently used items. A new item is not admitted if it is used less often than
+    /// the item that it would displace.
     TinyLfu,
 }
 
@@ -105,7 +105,7 @@ pub struct Records {
     sweep: Mutex<Sweep>,
 }
 
-/// The search for expired items. Moka carries it out, some hundred items at a time.
+/// The search for expired items. Moka runs it, a few hundred items at a time.
 #[derive(Debug, Default)]
 struct Sweep {
     rounds: Rounds,
@@ -114,9 +114,9 @@ struct Sweep {
     running: Weak<()>,
 }
 
-/// The estimated memory of an item in bytes, without key and value: its record, moka's key, an
-/// entry in moka's table and in two queues, and the allocator's overhead for each. Measurements
-/// with glibc's allocator gave 480 to 540 bytes.
+/// The estimated memory overhead of an item in bytes, in addition to its key and value: its record,
+/// moka's key, an entry in moka's table and in two queues, and the allocator's overhead for each.
+/// Measurements with glibc's allocator gave 480 to 540 bytes.
 const OVERHEAD: usize = size_of::<Record>() + 430;
 
 impl Records {
@@ -221,7 +221,7 @@ impl Map for Records {
         if bytes == limit { Ok(()) } else { Err(LimitRefused { min: limit, max: limit }) }
     }
 
-    /// Estimates the number of slots as the least power of two that is not below `items`, because
+    /// Estimates the number of slots as the smallest power of two that is at least `items`, because
     /// moka does not report the size of its table.
     fn slots(&self, items: u64) -> (u64, usize) {
         (items.next_power_of_two(), size_of::<usize>())

@@ -91,8 +91,8 @@ pub enum NewValue<'v> {
 }
 
 impl NewValue<'_> {
-    /// Returns whether the value counts as a new item. A number that has the length of the old
-    /// value does not, and all other values do. `old_len` returns that length in bytes.
+    /// Returns whether the value counts as a new item. Every value does, except a number with the
+    /// length of the old value. `old_len` returns the old value's length in bytes.
     pub(crate) fn makes_item(&self, old_len: impl FnOnce() -> Option<usize>) -> bool {
         !matches!(*self, Self::Number { width, .. } if old_len() == Some(width))
     }
@@ -108,7 +108,8 @@ pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 /// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no memory, and the engine can't free any now. A retry may succeed.
+    /// The memory limit is reached or the system refuses memory, and the engine can't free any now.
+    /// A retry may succeed.
     OutOfMemory,
     /// The item is larger than this cache can store, its key is empty or longer than
     /// `KEY_LEN_MAX`, or an upload exceeds its announced length. A retry cannot succeed.

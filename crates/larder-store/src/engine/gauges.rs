@@ -9,8 +9,8 @@ pub struct Gauges {
     /// Bytes that memcached would count for the items in memory (see [`SizeClasses::footprint`]),
     /// plus the approximate length of the items on flash.
     pub bytes: u64,
-    /// Items stored since the start, or since the last reset. Changes of an expiry, and of a number
-    /// whose length stays the same, do not count, as in memcached.
+    /// Items stored since the start, or since the last reset. As in memcached, changing an expiry
+    /// does not count, and changing a number counts only if its length changes.
     pub items_total: u64,
     /// Live items that the engine dropped from memory to make room, since the start or the last
     /// reset. Items demoted to flash are not included.
@@ -35,7 +35,7 @@ pub struct Gauges {
     /// Tags that were dropped. This includes tags that earlier processes dropped, and tags that
     /// made room for other tags.
     pub tags_dropped: u64,
-    /// Tags of `tags_dropped` that were dropped to make room for other tags.
+    /// The part of `tags_dropped` that was dropped to make room for other tags.
     pub tags_displaced: u64,
     /// The number of seconds from the last access of the most recently evicted item, of any class,
     /// to its eviction. 0 for `moka`, which records this number only for each class.
@@ -57,9 +57,9 @@ pub struct ClassGauges {
     pub evicted_time: u64,
     pub expired_unfetched: u64,
     pub reclaimed: u64,
-    /// Items of `reclaimed` that a flush had invalidated.
+    /// The part of `reclaimed` that a flush had invalidated.
     pub reclaimed_flushed: u64,
-    /// Items of `reclaimed` that a dropped tag had invalidated.
+    /// The part of `reclaimed` that a dropped tag had invalidated.
     pub reclaimed_untagged: u64,
     pub crawler_reclaimed: u64,
     pub out_of_memory: u64,

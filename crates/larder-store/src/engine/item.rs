@@ -21,11 +21,11 @@ pub struct Attributes {
     pub client_flags: u32,
     /// The time at which the item expires.
     pub expiry: Expiry,
-    /// Kept for the caller: a client has invalidated the item, but lookups still return it.
+    /// Stored for the caller: a client has invalidated the item, but lookups still return it.
     pub stale: bool,
-    /// Kept for the caller: a client has been chosen to recache the item.
+    /// Stored for the caller: a client has been chosen to recache the item.
     pub won: bool,
-    /// Kept for the caller: text protocols send the key in base64.
+    /// Stored for the caller: text protocols send the key in base64.
     pub binary_key: bool,
 }
 
@@ -101,7 +101,7 @@ pub trait Lease: Clone {
     /// Returns the bytes from `offset` on that are contiguous in memory: at least one if `offset <
     /// len`.
     fn piece(&self, offset: usize) -> &[u8];
-    /// Returns the memory that the lease protects from reuse, in bytes.
+    /// Returns the number of bytes of memory that the lease protects from reuse.
     fn memory(&self) -> usize {
         self.len()
     }
@@ -115,8 +115,7 @@ pub trait Lease: Clone {
 /// The maximum number of tags of an item.
 pub const TAGS_MAX: usize = 7;
 
-/// A tag in the form in which items store it: see [`super::Updates::tag`]. After the tag is
-/// dropped, lookups return [`super::Lookup::Flushed`] for items with this value, even for items
-/// that are stored later.
+/// A tag, as items store it: see [`super::Updates::tag`]. After the tag is dropped, lookups return
+/// [`super::Lookup::Flushed`] for items with this value, even for items that are stored later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub(crate) u64);

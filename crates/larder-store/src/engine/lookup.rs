@@ -5,7 +5,7 @@ use super::{Content, HashedKey, Item, Lease, Now};
 /// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup<R> {
-    /// The item is live. Contains the result of the closure; in an update, the item.
+    /// The item is live. Contains the closure's result or, in an update, the item.
     Hit(R),
     /// There is no item with that key.
     Miss,
@@ -89,12 +89,13 @@ pub trait Lookups {
     /// Hashes a key with the cache's own seed.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// Prefetches the index bucket of `hash`, if the engine can. A caller announces the hashes of a
-    /// batch before the first lookup, and looks most of them up in the same order.
+    /// Prefetches the index bucket of `hash`, if the engine supports it. A caller announces the
+    /// hashes of a batch before the first lookup, and looks most of them up in the same order.
     fn announce(&mut self, _hash: u64) {}
 
-    /// Prefetches the announced items, if the engine can. A caller calls it after it has announced
-    /// all hashes of the batch, when the index buckets have arrived in the processor's cache.
+    /// Prefetches the announced items, if the engine supports it. A caller calls it after it has
+    /// announced all hashes of the batch, when the index buckets have arrived in the processor's
+    /// cache.
     fn prefetch_announced(&mut self) {}
 
     /// Looks `key` up and passes a live item to `read`.

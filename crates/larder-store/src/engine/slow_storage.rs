@@ -8,8 +8,7 @@ pub struct ReadRequest {
     /// The hash of the wanted item's key.
     pub hash: u64,
     /// Whether this is a read-ahead: the item is needed by a request that has to wait for earlier
-    /// requests anyway. If there is no room for a read-ahead, the engine does not call the waker
-    /// later.
+    /// requests anyway. If a read-ahead cannot start now, the engine does not call the waker later.
     pub is_read_ahead: bool,
 }
 
@@ -33,8 +32,8 @@ pub enum ReadStart {
     NotNeeded,
     /// At least one read was started or joined. The engine calls the waker at the end of each.
     Started,
-    /// There is no room for another read. Unless this is a read-ahead, the engine calls the waker
-    /// when another attempt may succeed.
+    /// Another read cannot start now: too many reads are under way, or too much memory is in use.
+    /// Unless this is a read-ahead, the engine calls the waker when another attempt may succeed.
     Busy,
 }
 

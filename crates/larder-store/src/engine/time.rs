@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seconds(pub u32);
 
-/// A time on the caller's clock, to the millisecond.
+/// A time on the caller's clock, with millisecond resolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
     /// Whole seconds.
@@ -57,7 +57,7 @@ pub enum Expiry {
     Before(Seconds, SubsecondMillis),
 }
 
-/// Milliseconds before a second: 1 to 999.
+/// A number of milliseconds before a full second: 1 to 999.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SubsecondMillis(NonZeroU16);
 
@@ -76,7 +76,7 @@ impl SubsecondMillis {
 }
 
 impl Expiry {
-    /// Returns the expiry at this time in milliseconds. A time after second `u32::MAX - 1` becomes
+    /// Returns the expiry for a time in milliseconds. A time after second `u32::MAX - 1` becomes
     /// second `u32::MAX`, which is the last second of the clock.
     #[must_use]
     pub fn at_millis(millis: u64) -> Self {

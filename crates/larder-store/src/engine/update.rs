@@ -3,17 +3,17 @@
 use super::{Change, Fence, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Updated};
 use std::sync::Arc;
 
-/// Memory that leases and uploads use above their shares, in bytes.
+/// The number of bytes by which leases and uploads exceed their shares of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExcessMemory {
-    /// The memory of leases above their share. While it is not 0, the server disconnects stalled
-    /// peers.
+    /// The number of bytes by which leases exceed their share. While it is not 0, the server
+    /// disconnects stalled peers.
     pub leased: usize,
-    /// The memory of uploads above their share. While it is not 0, the server disconnects stalled
-    /// peers.
+    /// The number of bytes by which uploads exceed their share. While it is not 0, the server
+    /// disconnects stalled peers.
     pub uploaded: usize,
-    /// The memory of uploads above a higher share. While it is not 0, the server disconnects any
-    /// peers that upload, so that it need not refuse new uploads.
+    /// The number of bytes by which uploads exceed a second, higher share. While it is not 0, the
+    /// server disconnects any peers that upload, so that it need not refuse new uploads.
     pub uploaded_by_any: usize,
 }
 
@@ -34,9 +34,8 @@ pub trait Uploads {
 
     /// Appends the next piece to an upload.
     ///
-    /// # Errors
-    /// [`Refusal`]: there is no memory for the piece, the value exceeds the announced length, or
-    /// the upload belongs to another cache. The caller drops the upload.
+    /// # Errors [`Refusal`]: the memory limit leaves no room for the piece, the value exceeds the
+    /// announced length, or the upload belongs to another cache. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
     /// Returns the memory that an upload occupies, in bytes: at least the length of its pieces. 0
@@ -44,7 +43,8 @@ pub trait Uploads {
     fn memory_of(&self, upload: &Self::Upload) -> usize;
 
     /// Returns the appended bytes from `offset` on that are contiguous in memory: at least one if
-    /// `offset` is below their number. Empty for an upload of another engine.
+    /// `offset` is below the number of appended bytes. Returns an empty slice for an upload of
+    /// another engine.
     fn uploaded<'u>(&self, upload: &'u Self::Upload, offset: usize) -> &'u [u8];
 
     /// Returns the memory that leases and uploads use above their shares. While a share is
@@ -55,7 +55,7 @@ pub trait Uploads {
     }
 }
 
-/// Changes of one item, of the items of a tag, and of all items.
+/// Changes to single items, and invalidation of a tag's items or of all items.
 pub trait Updates: Lookups + Uploads {
     /// Calls `decide` with the item under `key` (`Hit`) or with the reason why there is none, and
     /// applies the change that `decide` returns. No other write to the key happens in between. If
@@ -103,9 +103,8 @@ pub trait Updates: Lookups + Uploads {
     /// make room. If the tag is dropped before an item is stored with the result, lookups of the
     /// item return `Flushed`.
     ///
-    /// # Errors
-    /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if there is no room for the table, which
-    /// the first tag creates.
+    /// # Errors [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if no memory is free for the
+    /// table, which the first tag creates.
     fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
         Err(Refusal::NoTags)
     }

@@ -52,7 +52,7 @@ pub trait Walks: Lookups {
     /// access to them. An item that exists during the whole walk is visited at least once. It is
     /// visited exactly once unless writes move items at the same time. The walk reads items on
     /// slower storage a few at a time, and visits them in a later call. It leaves out an item whose
-    /// read fails, and a large value on slower storage for which there is no memory. After
+    /// read fails, and a large value on slower storage for which no memory is free. After
     /// [`WalkState::Waiting`], the engine calls `waker` or the waker of an earlier call.
     ///
     /// # Panics

@@ -114,7 +114,7 @@ fn decide_erased<'v, L: crate::Lease + Send + 'static>(
 }
 
 /// Calls `update` with the engine's own upload in place of the box. Empties `upload` if the engine
-/// moves the value out. Returns [`Refusal::WrongUpload`] if the box is another engine's.
+/// moves the value out. Returns [`Refusal::WrongUpload`] if the box belongs to another engine.
 fn with_upload<E: Engine + 'static>(
     upload: &mut Option<Upload>,
     update: impl FnOnce(&mut Option<E::Upload>) -> Result<u64, Refusal>,
@@ -128,7 +128,8 @@ fn with_upload<E: Engine + 'static>(
     updated
 }
 
-/// Returns the content of a box that this engine has made. Panics if the box is another engine's.
+/// Returns the content of a box that this engine has made. Panics if the box belongs to another
+/// engine.
 fn own<T: 'static>(boxed: &dyn Any) -> &T {
     boxed.downcast_ref().expect("walks, reads and positions are used with the cache that made them")
 }

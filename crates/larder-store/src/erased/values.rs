@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-/// A lease of any engine.
+/// A type-erased lease on a large value.
 pub struct Lease(pub(super) Box<dyn AnyLease>);
 
 impl fmt::Debug for Lease {
@@ -83,12 +83,12 @@ macro_rules! boxed {
 }
 
 boxed! {
-    /// An upload of any engine.
+    /// A type-erased upload.
     Upload;
-    /// A walk of any engine.
+    /// A type-erased walk.
     Walk;
-    /// A pending read from slower storage, of any engine.
+    /// A type-erased pending read from slower storage.
     PendingRead;
-    /// A position for acknowledgements of any engine.
+    /// A type-erased position for acknowledgements.
     Position;
 }

@@ -21,9 +21,9 @@ pub const GHOSTS: usize = 8;
 
 /// The number of epochs after which an epoch number is reused.
 const EPOCHS: u8 = 16;
-/// The number of epochs that a ghost lasts.
+/// A ghost is outdated after this many epochs.
 const EPOCHS_LASTING: u8 = 8;
-/// The number of epochs in which the whole table is swept.
+/// A sweep over the whole table takes this many epochs.
 const EPOCHS_SWEEP: u64 = 4;
 const FINGERPRINT_BITS: u32 = 12;
 const FINGERPRINT_MASK: u16 = (1 << FINGERPRINT_BITS) - 1;
@@ -107,8 +107,8 @@ fn fingerprint(hash: u64) -> u16 {
     ((hash >> 32) as u16 & FINGERPRINT_MASK).max(1)
 }
 
-/// The buckets to sweep after evictions: `count` buckets, starting with `first`. The last bucket of
-/// the table is followed by its first one.
+/// The buckets to sweep after evictions: `count` buckets, starting with `first`. The range wraps
+/// around at the end of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
     first: usize,
@@ -223,8 +223,9 @@ mod tests {
         assert!(Ghosts::default().remember(0, EPOCH).holds(0, EPOCH));
     }
 
-    /// Each case contains the number of live items, of buckets, and of evictions in each call.
-    /// After as many evictions as there are live items, about 8 epochs must have passed.
+    /// Each case contains the number of live items, the number of buckets, and the number of
+    /// evictions in each call. After as many evictions as there are live items, about 8 epochs must
+    /// have passed.
     #[test]
     fn as_many_evictions_as_live_items_are_8_epochs() {
         for (live, buckets, batch) in [(800, 100, 1), (800, 100, 50), (8000, 5, 7), (8, 1000, 1)] {

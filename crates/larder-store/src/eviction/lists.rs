@@ -32,7 +32,7 @@ impl<const LISTS: usize> Lists<LISTS> {
         lists
     }
 
-    /// Raises the number of segments to `segments`, if there are fewer.
+    /// Raises the number of segments to `segments` if it is lower.
     pub(crate) fn extend(&mut self, segments: usize) {
         let segments = segments.max(self.links.len());
         self.links.resize(segments, Links { previous: NONE, next: NONE });

@@ -1,5 +1,5 @@
-//! Which open segment receives an item. The number of open segments is limited, so not every kind
-//! of item can have its own.
+//! Chooses the open segment that receives an item. The number of open segments is limited, so not
+//! every kind of item can have a segment of its own.
 
 use super::SizeClass;
 use super::queue_kind::Queue;
@@ -29,8 +29,8 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
-/// Limits the chains of large values that belong to one open segment. The maximum is the number of
-/// all segments, divided by this number and by the number of threads.
+/// Limits the number of segments in the chains of one open segment's large values. The maximum is
+/// the number of all segments, divided by this number and by the number of threads.
 const CHAINED_SHARE: usize = 64;
 
 /// Returns the maximum number of segments in the chains of one open segment. A handle that reaches

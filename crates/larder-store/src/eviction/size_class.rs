@@ -15,7 +15,7 @@ const STEP_BITS: u32 = 2;
 impl SizeClass {
     pub(super) const SMALLEST: Self = Self(0);
 
-    /// The number of classes: 16 bytes to 1 GiB.
+    /// The number of classes. They cover sizes from 16 bytes to 1 GiB.
     pub const COUNT: usize = LAST as usize + 1;
 
     /// Returns the class of an item of `bytes` bytes: header, key, value and chain together.
@@ -39,7 +39,7 @@ impl SizeClass {
         self.0
     }
 
-    /// Returns the number of steps from one class to the other.
+    /// Returns the difference between the numbers of two classes.
     #[must_use]
     pub fn distance(self, other: Self) -> u8 {
         self.0.abs_diff(other.0)

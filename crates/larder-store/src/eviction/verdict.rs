@@ -13,8 +13,8 @@ pub enum Verdict {
     Evict,
 }
 
-/// After the main queue has kept items of this total length, in segments, it evicts an item despite
-/// its frequency.
+/// After the main queue has kept items with the total length of this many segments, it evicts an
+/// item despite its frequency.
 const KEPT_SEGMENTS_MAX: u64 = 16;
 
 /// Limits the work of an eviction when every item of the main queue was hit, and so would be kept.

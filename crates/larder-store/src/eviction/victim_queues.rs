@@ -14,8 +14,8 @@ const SMALL_SHARE_TARGET_PERCENT: u64 = 10;
 /// If the small queue has more than this percentage of all segments, it is evicted first, even if
 /// the main queue yields.
 const SMALL_SHARE_FORCED_PERCENT: u64 = 90;
-/// If less than this share of the bytes of its next victim was hit, the main queue yields: it is
-/// evicted first.
+/// The main queue yields if less than this share of its next victim's bytes was hit: it is then
+/// evicted first, unless the small queue exceeds [`SMALL_SHARE_FORCED_PERCENT`].
 const YIELD_SHARE_MIN: f64 = 0.01;
 /// The main queue also yields if the share of hit bytes in its next victim is less than this
 /// fraction of the share in the small queue's next victim.
@@ -49,7 +49,7 @@ struct Entry {
     queue: Queue,
     size: SizeClass,
     is_queued: bool,
-    /// The number of further segments that large values of this segment occupy: their chains.
+    /// The number of segments in the chains of this segment's large values.
     chained: u32,
     /// The mean item size, raised to the exponent.
     factor: f64,
@@ -104,7 +104,7 @@ impl Queues {
         }
     }
 
-    /// Raises the number of segments to `segments`, if there are fewer.
+    /// Raises the number of segments to `segments` if it is lower.
     pub fn extend(&mut self, segments: usize) {
         self.lists.extend(segments);
         self.entries.resize(segments.max(self.entries.len()), NEW);
@@ -219,7 +219,7 @@ impl Queues {
         self.len() == 0
     }
 
-    /// Returns the oldest segment of each queue and size class that has segments.
+    /// Returns the oldest segment of each nonempty list. Each queue has a list for each size class.
     pub fn fronts(&self) -> impl Iterator<Item = u32> {
         (0..LISTS).filter_map(|list| self.lists.front(list))
     }
@@ -314,8 +314,9 @@ mod tests {
 
     #[test]
     fn main_yields_where_it_is_hit_less() {
-        // Each case contains the numbers of small and of main segments, the hit bytes (of 1000) of
-        // the oldest small and of the oldest main segment, and the queue that is evicted.
+        // Each case contains the number of small segments, the number of main segments, the hit
+        // bytes (of 1000) of the oldest small and of the oldest main segment, and the queue that is
+        // evicted.
         let cases = [
             (5, 5, 100, 70, Main),
             (5, 5, 100, 90, Small),

@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 /// whether their changes will last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// The maximum number of rounds of the exporter that a paced change waits.
+/// A paced change waits for at most this many exporter rounds.
 pub(super) const PACE_ROUNDS: u64 = 5;
 
 /// The flag in [`Acknowledgements::mode`] that changes are paced.
 const PACED: u8 = 0x80;
 
-/// The changes that wait for acknowledgements.
+/// Which changes wait for acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AckMode {
@@ -68,7 +68,7 @@ impl AckMode {
 pub struct AckPosition {
     /// The number of the handle's journal.
     pub(super) journal: usize,
-    /// The offset up to which the followers must have the journal; 0 if only a flush waits.
+    /// The journal offset that the followers must have acknowledged; 0 if only a flush waits.
     pub(super) offset: u64,
     /// The number of flushes that the followers must have applied; 0 if no flush waits.
     pub(super) generation: u64,
@@ -104,19 +104,19 @@ struct State {
     term: u64,
     /// The followers that replies wait for, keyed by the number of the follower's process.
     followers: HashMap<u64, Follower>,
-    /// The positions that wait, in the order of their numbers.
+    /// The waiting positions, sorted by number.
     waiting: Vec<Waiting>,
-    /// The number of positions so far.
+    /// The number of positions created so far.
     positions: u64,
-    /// The number of positions before the current term.
+    /// The number of positions created before the current term.
     positions_before: u64,
-    /// The numbers of the positions of this and the previous term that have waited for too long and
+    /// The numbers of late positions from this and the previous term: they have waited too long and
     /// were not yet reported as lost.
     late: HashSet<u64>,
     /// The offsets up to which the exporter has sent the journals; `None` while changes are not
     /// paced.
     exported: Option<Vec<u64>>,
-    /// The number of rounds of exporters so far.
+    /// The number of pacing rounds so far.
     rounds: u64,
     /// The previous term, and the number of its last position, if no position was waiting when that
     /// term ended. Replies that depend on these positions may still be sent in the current term.
@@ -152,8 +152,8 @@ impl State {
         self.followers.values().all(|follower| follower.has(position)) && self.is_sent(position)
     }
 
-    /// Returns whether the paced changes of a position no longer wait, because the exporter has
-    /// sent them or has ended enough rounds.
+    /// Returns whether the exporter has sent the position's paced changes, or has ended so many
+    /// rounds that the position no longer waits for it.
     fn is_sent(&self, position: &AckPosition) -> bool {
         let (Some((offset, until)), Some(exported)) = (position.paced, &self.exported) else {
             return true;
@@ -223,15 +223,15 @@ impl Acknowledgements {
         state.wake();
     }
 
-    /// Starts the next round: ends the waits of paced changes that have lasted five rounds. The
-    /// exporter calls it at a regular interval.
+    /// Starts the next pacing round, and ends waits of paced changes that have lasted five rounds.
+    /// The exporter calls this function at a regular interval.
     pub fn end_pacing_round(&self) {
         let mut state = self.lock();
         state.rounds += 1;
         state.wake();
     }
 
-    /// Stops pacing changes, and ends the waits for it.
+    /// Stops pacing changes, and ends all waits for the exporter.
     pub fn stop_pacing(&self) {
         let mut state = self.lock();
         state.exported = None;
@@ -299,8 +299,8 @@ impl Acknowledgements {
         AckState::Pending
     }
 
-    /// Makes replies wait for this follower, too. If replies did not wait for the follower before,
-    /// it counts as having acknowledged nothing.
+    /// Makes replies wait for this follower, too. If this call adds the follower, the follower
+    /// counts as having acknowledged nothing.
     pub fn require(&self, follower: u64) {
         self.lock().followers.entry(follower).or_default();
     }
@@ -321,8 +321,8 @@ impl Acknowledgements {
         }
     }
 
-    /// Records that a follower has all journals up to these offsets, and the effects of
-    /// `generation` flushes. Has no effect unless replies wait for the follower.
+    /// Records a follower's acknowledgement: it has all journals up to these offsets, and the
+    /// effects of `generation` flushes. Has no effect unless replies wait for the follower.
     pub fn note(&self, follower: u64, offsets: &[u64], generation: u64) {
         let mut state = self.lock();
         let Some(known) = state.followers.get_mut(&follower) else { return };
@@ -392,7 +392,7 @@ impl Acknowledgements {
         });
     }
 
-    /// Returns the number of batches whose replies had to wait so far.
+    /// Returns the number of batches so far whose replies had to wait.
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.holds.load(Ordering::Relaxed)

@@ -29,9 +29,9 @@ pub struct JournaledHandle<E> {
     is_waited_for: bool,
     /// The end of the journal when this handle last woke paused readers.
     notified_until: u64,
-    /// The offset up to which followers must have the journal, and the number of flushes that they
-    /// must have applied, before the replies of this batch are sent. Either may be 0, which
-    /// requires nothing. `None` if the replies do not wait.
+    /// Before the replies of this batch are sent, followers must have acknowledged the journal up
+    /// to this offset and applied this many flushes. A value of 0 requires nothing. `None` if the
+    /// replies do not wait.
     waits_for: Option<(u64, u64)>,
     /// The end of the journal after the last paced change of this batch, or `None` if there was no
     /// such change.

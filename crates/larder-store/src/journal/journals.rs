@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The journals of a cache, one for each handle.
 #[derive(Debug)]
 pub struct Journals {
-    /// The length in bytes that each journal is made with: see [`Writer::new`].
+    /// The length in bytes that is requested for each new journal: see [`Writer::new`].
     each: usize,
     all: Mutex<JournalList>,
     notifier: Arc<Notifier>,

@@ -34,7 +34,7 @@ const LEN_MASK: u64 = (1 << (KIND_SHIFT - LEN_SHIFT)) - 1;
 /// Times are 40 bits of milliseconds, so ages of up to 17 years are exact.
 const MILLIS_MASK: u64 = (1 << LEN_SHIFT) - 1;
 
-/// The length of the largest entry in words.
+/// The length of the longest entry, in words.
 const ENTRY_WORDS_MAX: usize = 1 + KEY_LEN_MAX.div_ceil(WORD);
 
 /// The kind of a change. Determines whether a reply waits for acknowledgements.
@@ -83,7 +83,7 @@ pub struct Overrun;
 #[derive(Debug)]
 pub struct Ring {
     words: Box<[AtomicU64]>,
-    /// Words below this offset are written, or will be soon.
+    /// Words below this offset have been written, or will be soon.
     announced: AtomicU64,
     /// Words below this offset can be read.
     published: AtomicU64,
@@ -183,7 +183,7 @@ impl Writer {
     }
 }
 
-/// A reader of a ring, at a position.
+/// A reader of a ring, with its position.
 #[derive(Debug)]
 pub struct Reader {
     ring: Arc<Ring>,

@@ -9,15 +9,15 @@ use std::sync::{Mutex, PoisonError};
 /// values.
 const FOLLOWED_MAX: u64 = 1 << 63;
 
-/// A counter of CAS values, which may have a limit.
+/// A counter that issues CAS values, optionally up to a limit.
 #[derive(Debug, Default)]
 pub(crate) struct CasCounter {
     /// The last drawn value.
     last: AtomicU64,
     /// Whether there is a limit.
     is_limited: AtomicBool,
-    /// The first value that must not be drawn, if there is a limit. All changes of a limited counter
-    /// are under this lock.
+    /// The first value that must not be drawn, if there is a limit. A limited counter changes only
+    /// under this lock.
     end: Mutex<u64>,
 }
 

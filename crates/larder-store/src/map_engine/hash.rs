@@ -1,5 +1,6 @@
 //! The hash function of a cache: rapidhash with secrets that depend only on the cache's seed, so
-//! that the same seed gives the same hashes in every process. The segment engine does the same.
+//! that the same seed gives the same hashes in every process. The segment engine hashes keys in the
+//! same way.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use std::hash::BuildHasher;
@@ -17,8 +18,8 @@ pub(crate) struct KeyHasher {
 }
 
 impl Hasher {
-    /// Returns a hasher whose secrets follow from `seed`. If clients choose the keys, the seed must
-    /// be secret.
+    /// Returns a hasher whose secrets are derived from `seed`. If clients choose the keys, the seed
+    /// must be secret.
     pub(crate) fn new(seed: u64) -> Self {
         Self { secrets: RapidSecrets::seed(seed) }
     }
@@ -76,8 +77,8 @@ mod tests {
         assert_eq!(hash(7, b"key"), 9_737_992_624_913_992_903);
     }
 
-    /// Both the seed and the secrets change. If only the seed changed, an attacker could construct
-    /// keys that collide under every seed.
+    /// Checks that another cache seed changes both the hash seed and the secrets. If only the hash
+    /// seed changed, an attacker could construct keys that collide under every seed.
     #[test]
     fn secrets_follow_from_the_seed() {
         let (one, other) = (Hasher::new(1).secrets, Hasher::new(2).secrets);

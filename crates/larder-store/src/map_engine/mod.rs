@@ -51,15 +51,15 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// The state of a walk over all items.
     type Walk: Send;
 
-    /// Returns the state of the cache besides the map.
+    /// Returns the cache's state other than the map.
     fn core(&self) -> &Core;
 
     /// Calls `read` with the record under `key`, if there is one.
     fn read<R>(&self, key: HashedKey<'_>, read: impl FnOnce(&Record) -> R) -> Option<R>;
 
-    /// Calls `decide` with the record under `key`, if there is one, and applies the verdict, while
-    /// no other thread writes the key. Subtracts records that leave the map from the counts of the
-    /// [`Core`].
+    /// Calls `decide` with the record under `key`, if there is one, and applies the verdict. No
+    /// other thread writes the key in between. Subtracts records that leave the map from the counts
+    /// of the [`Core`].
     fn write(&self, key: HashedKey<'_>, decide: impl FnOnce(Option<&Record>) -> Verdict);
 
     /// Searches for expired items for a short time, if a round is under way or due. Returns true if
@@ -72,8 +72,8 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// Starts a walk over all items.
     fn walk(self: &Arc<Self>) -> Self::Walk;
 
-    /// Calls `visit` with the next item of a walk, unless it was removed in between. Returns false
-    /// at the end.
+    /// Calls `visit` with the next item of a walk, unless the item was removed after the walk
+    /// copied its key. Returns false at the end.
     fn continue_walk(&self, walk: &mut Self::Walk, visit: impl FnOnce(&[u8], &Record)) -> bool;
 
     /// Returns the memory limit in bytes.

@@ -1,5 +1,5 @@
-//! A stored item. It does not change, except for its accesses and for the mark that it was counted
-//! as reclaimed.
+//! A stored item. It is immutable, except for its access data and the mark that it was counted as
+//! reclaimed.
 
 use crate::engine::Liveness;
 use crate::{Attributes, Item, Lease, Now, Seconds, Value};

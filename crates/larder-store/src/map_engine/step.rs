@@ -23,9 +23,9 @@ pub struct Core {
     pub(crate) hasher: Hasher,
     pub(crate) classes: SizeClasses,
     pub(crate) stats: MapStats,
-    /// The budget of items.
+    /// The memory budget for items.
     pub(crate) items: Arc<Budget>,
-    /// The budget of uploads. For `dashmap` this is the budget of items, too.
+    /// The memory budget for uploads. In `dashmap`, items use the same budget.
     pub(crate) uploads: Arc<Budget>,
     /// The number of bytes that each item is charged in addition to its key and value.
     overhead: usize,
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// Subtracts a record that has left the map from the counts.
+    /// Subtracts a record from the counts, after it has left the map.
     pub(crate) fn forget(&self, key_len: usize, record: &Record) {
         self.items.give(self.charge(key_len, record.value.len()));
         let (class, footprint) = self.class_and_footprint(key_len, record);
@@ -174,22 +174,23 @@ impl Core {
         }
     }
 
-    /// Makes the cache call `observer` for every eviction from now on. Only the first call has an
-    /// effect.
+    /// Registers an observer: from now on, the cache calls it for every eviction. Only the first
+    /// call has an effect.
     pub(crate) fn observe_evictions(&self, observer: EvictionObserver) {
         // Fails if there is an observer already.
         let _ = self.observer.set(observer);
     }
 
-    /// Makes the cache call `observer` for every change of items from now on. Only the first call
-    /// has an effect.
+    /// Registers an observer: from now on, the cache calls it for every change of an item. Only the
+    /// first call has an effect.
     pub(crate) fn observe_changes(&self, observer: ChangeObserver) {
         let _ = self.change_observer.set(observer);
         // Either an update sees the observer, or later lookups see the update: see `report_change`.
         fence(Ordering::SeqCst);
     }
 
-    /// Calls the observer of changes, if there is one. The change is visible to lookups already.
+    /// Calls the observer of changes, if there is one. The caller has already made the change
+    /// visible to lookups.
     pub(crate) fn report_change(&self, change: ItemChange<'_>) {
         fence(Ordering::SeqCst);
         if let Some(observer) = self.change_observer.get() {
@@ -197,8 +198,7 @@ impl Core {
         }
     }
 
-    /// Returns the statistics class of an item, and the length in bytes at which statistics count
-    /// it.
+    /// Returns an item's statistics class, and the length in bytes that statistics count for it.
     fn class_and_footprint(&self, key_len: usize, record: &Record) -> (usize, usize) {
         let (value_len, flags) = (record.value.len(), record.attributes.client_flags);
         let footprint = self.classes.footprint(key_len, value_len, flags);
@@ -333,8 +333,8 @@ impl Update<'_> {
     }
 
     /// Charges the budget of items for a new value of `len` bytes. The memory of the found record
-    /// and of the uploaded value is returned after the store, so it does not count for the limit.
-    /// If the budget refuses, counts a refused store.
+    /// and of the uploaded value is returned after the store, so it does not count towards the
+    /// limit. If the budget refuses, counts a refused store.
     fn take_room(
         &self,
         len: usize,

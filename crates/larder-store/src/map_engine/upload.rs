@@ -122,8 +122,8 @@ impl Upload {
 
     /// Appends the next piece.
     ///
-    /// # Errors
-    /// [`Refusal`]: there is no memory for the piece, or the value exceeds the announced length.
+    /// # Errors [`Refusal`]: the memory budget has no room for the piece, or the value exceeds the
+    /// announced length.
     pub(crate) fn extend(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         let filled = self.bytes.len() + bytes.len();
         if filled > self.len {

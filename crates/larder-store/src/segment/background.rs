@@ -1,4 +1,4 @@
-//! What a handle does besides answering requests from memory: reads from flash, walks and
+//! The work of a handle besides requests that memory can answer: reads from flash, walks and
 //! maintenance.
 
 use super::handle::batch_reads::PendingRead;

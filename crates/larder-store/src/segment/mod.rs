@@ -284,8 +284,8 @@ impl Cache {
         self.shared.table().region.use_huge_pages()
     }
 
-    /// Creates a handle for the calling thread. Starts the threads of the flash tier unless they
-    /// are running.
+    /// Creates a handle for the calling thread. Starts the flash tier's threads if they are not
+    /// running.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Shared::start_flash(&self.shared);
@@ -368,9 +368,10 @@ impl Cache {
         u32::try_from(at).ok().filter(|at| *at != 0).map(Seconds)
     }
 
-    /// Makes the cache call `observer` for every item that it evicts from memory from now on. Items
-    /// that move to flash, or that the flash tier drops, do not count. Only the first call has an
-    /// effect. If the observer panics, the process aborts, because the item is half removed.
+    /// Registers an observer: from now on, the cache calls it for every item that it evicts from
+    /// memory. Items that move to flash, or that the flash tier drops, do not count. Only the first
+    /// call has an effect. If the observer panics, the process aborts, because the item is half
+    /// removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
         // Fails if there is an observer already.
         let _ = self.shared.observer.set(observer);

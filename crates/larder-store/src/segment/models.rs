@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::Waker;
 
-/// Returns the number of orders to try at random, and to try by PCT.
+/// Returns the number of orders that each scheduler tries: `LARDER_SCHEDULES`, or `default`.
 fn schedules(default: usize) -> usize {
     let given = std::env::var("LARDER_SCHEDULES").ok();
     given.map_or(default, |text| text.parse().expect("a number"))

@@ -50,7 +50,7 @@ const USED_SHIFT: u32 = GENERATION_BITS;
 const USED_MAX: u64 = 3;
 const FINGERPRINT_SHIFT: u32 = 42;
 
-/// A word of the table; 0 if it has no tag.
+/// A word of the table; 0 if it contains no tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
@@ -91,7 +91,7 @@ impl Tag {
     }
 }
 
-/// The words that may contain a tag: two buckets, and the fingerprint in the word.
+/// The two buckets that may contain a tag's word, and the tag's fingerprint in that word.
 struct Candidates {
     buckets: [usize; 2],
     fingerprint: u64,
@@ -152,8 +152,8 @@ impl Table {
         })
     }
 
-    /// Finds or adds a tag, and counts a use of it. Returns the tag, and whether it displaced
-    /// another tag.
+    /// Finds or adds a tag, and counts one use of the tag. Returns the tag, and whether it
+    /// displaced another tag.
     fn enter_tag(&self, candidates: &Candidates) -> (Tag, bool) {
         loop {
             let mut entries = self.tag_words(candidates).map(loaded);
@@ -175,7 +175,7 @@ impl Table {
                     .filter(|(other, _)| other / BUCKET_WORDS == position / BUCKET_WORDS);
                 bucket.filter(|(_, entry)| entry.0 != 0).count()
             };
-            // Among words that are used equally, the fingerprint chooses one.
+            // Among words with the same use count, the fingerprint chooses one.
             let order =
                 |position: usize| (position ^ candidates.fingerprint as usize) % BUCKET_WORDS;
             let least = entries.iter().min_by_key(|(position, entry)| {

@@ -4,7 +4,7 @@
 //! reports the items that move behind the walk (`index::moved_items`). It may visit an item twice
 //! if the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a
 //! bounded number at a time. The walk does not visit an item that can't be read, or a large item
-//! for whose value there is no memory.
+//! for whose value no memory is free.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{OUTSTANDING_MAX, WalkReads};

@@ -8,7 +8,7 @@ use std::fmt;
 /// The configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The memory for items, index and bookkeeping together, in bytes.
+    /// The limit on the total memory for items, index and bookkeeping, in bytes.
     pub limit_bytes: usize,
     /// Whether each item has a CAS, which takes 8 bytes.
     pub cas: bool,
@@ -62,11 +62,12 @@ pub enum ConfigError {
         /// The maximum number of pages.
         max: usize,
     },
-    /// There is too little free memory for the table of pages and the buffers of flash reads.
+    /// Too little memory is free within the limit for the table of flash pages and the flash read
+    /// buffers.
     NoRoomForFlash,
     /// Writing to the flash failed.
     Flash(std::io::Error),
-    /// The file for the memory of the cache contains other data, or the input is no image.
+    /// The file for the memory of the cache contains other data, or the input is not an image.
     Occupied,
     /// The system refused the memory, or the file for the memory can't be used.
     Map(std::io::Error),

@@ -79,7 +79,7 @@ impl Shared {
     }
 
     /// Empties the sample for the miss-ratio curve, and reports the flush to the observer of
-    /// changes. Makes each handle search all segments, so that the counts of items fall soon.
+    /// changes. Makes each handle search all segments, so that the item counts fall soon.
     fn end_flush(&self) {
         self.mrc.clear();
         self.crawls.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The memory limit, the budgets derived from it, and taking segments within it.
+//! The memory limit, the budgets derived from it, and the allocation of segments within it.
 
 use super::shared::Shared;
 use crate::segment::memory::allocator::Alloc;
@@ -61,22 +61,22 @@ impl Shared {
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Takes a free segment if more than `reserve` are free. Returns `None` if it can take none, or
-    /// if the system refuses its memory.
+    /// Takes a free segment if more than `reserve` are free. Returns `None` otherwise, or if the
+    /// system refuses the segment's memory.
     pub(crate) fn take(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take(reserve)?;
         self.commit(segment)
     }
 
     /// Takes an untouched segment, if there is one and more than `reserve` segments are free.
-    /// Returns `None` if it can take none, or if the system refuses its memory.
+    /// Returns `None` otherwise, or if the system refuses the segment's memory.
     pub(crate) fn take_fresh(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take_fresh(reserve)?;
         self.commit(segment)
     }
 
-    /// Allocates the file space of the free segments that are taken last, so that evacuations can
-    /// move items when the file system is full. Stops if the system refuses it.
+    /// Allocates file space for the free segments that will be taken last, so that evacuations can
+    /// move items when the file system is full. Stops when the system first refuses space.
     pub(super) fn commit_reserve(&self, alloc: &Alloc, segments: usize) {
         for segment in alloc.last_free(self.reserve_of(segments)) {
             if self.table().commit(segment).is_err() {
@@ -85,8 +85,8 @@ impl Shared {
         }
     }
 
-    /// Allocates the file space of a segment. If the system refuses it, lowers the limit so that
-    /// the cache uses no more memory than before, and returns `None`.
+    /// Allocates file space for a segment. If the system refuses the space, lowers the limit so
+    /// that the cache uses no more memory than before, and returns `None`.
     fn commit(&self, segment: u32) -> Option<u32> {
         if self.table().commit(segment).is_ok() {
             return Some(segment);

@@ -25,7 +25,7 @@ use rapidhash::v3::RapidSecrets;
 use std::sync::OnceLock;
 
 impl Shared {
-    /// Returns a cache in memory that ends with the process.
+    /// Returns a cache in anonymous memory, which does not outlive the process.
     pub(crate) fn new(config: Config, limit_bytes_max: usize) -> Result<Self, ConfigError> {
         let layout_for = |max| {
             let shape = config.shape(max)?;

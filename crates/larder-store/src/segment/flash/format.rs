@@ -36,13 +36,13 @@ pub(crate) const CHECKSUM_LEN: usize = 8;
 /// expiry, the checksum, and padding to a multiple of the unit.
 pub(crate) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
-/// The minimum length of the head of a large item in bytes. A record without a value fits in it
-/// with two checksums.
+/// The minimum length of the head of a large item in bytes. The head has room for a record without
+/// a value and for two checksums.
 const HEAD_LEN_MIN: usize = 1536;
 
 const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
 
-/// The length of each span except [`LARGE_SPAN`] in bytes.
+/// The length in bytes of each span except [`LARGE_SPAN`].
 const SPANS: [u32; LARGE_SPAN as usize] = [
     512,
     1 << 10,
@@ -187,9 +187,9 @@ impl Format {
         (steps as usize) << self.large_shift()
     }
 
-    /// Returns the length in bytes at which counters record an item. For a large item, this is its
-    /// length on flash. For any other item, it is the mean of the shortest and the longest length
-    /// in its span.
+    /// Returns the length, in bytes, that counters record for an item. For a large item, this is
+    /// its length on flash. For any other item, it is the mean of the shortest and the longest
+    /// length in its span.
     pub(crate) fn counted_len(&self, word: IndexWord) -> usize {
         if word.span() == LARGE_SPAN {
             return self.large_len_of(word);

@@ -78,7 +78,7 @@ impl<'t> Page<'t> {
         self.half(5)
     }
 
-    /// Returns the sum of the lengths at which the page's items are counted, in bytes; see
+    /// Returns the total length, in bytes, that counters record for the page's items; see
     /// `Format::counted_len`.
     pub(crate) fn bytes(&self) -> u64 {
         self.word(3).load(Ordering::Relaxed)
@@ -114,7 +114,7 @@ impl<'t> Page<'t> {
         self.half(13)
     }
 
-    /// Returns memcached's number of the page's bucket: see [`crate::FlashPage::bucket`].
+    /// Returns the page's bucket in memcached's numbering: see [`crate::FlashPage::bucket`].
     pub(crate) fn public_bucket(&self) -> u8 {
         if self.bucket().load(Ordering::Relaxed) == 0 { 0 } else { 3 }
     }

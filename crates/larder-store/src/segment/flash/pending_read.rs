@@ -35,7 +35,7 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns whether the read has taken longer than allowed.
     fn is_late(&self, now: Seconds) -> bool;
 
-    /// Returns false if only the head of a large item is read, because there was no memory for its
+    /// Returns false if only the head of a large item is read, because no memory was free for its
     /// value.
     fn has_value(&self) -> bool;
 

@@ -41,7 +41,7 @@ pub(crate) struct Flash {
     buffers: Mutex<Buffers>,
     /// The segment into which blocks are read when pages are emptied.
     pub(crate) block_segment: u32,
-    /// The wakers of requests that found no room for their read, in the order of their arrival.
+    /// The wakers of requests whose read could not start, in the order of their arrival.
     waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
     /// The number of events that may have made room for another read: the end of a read or write,
@@ -51,8 +51,8 @@ pub(crate) struct Flash {
     reads: [Mutex<HashMap<u64, Weak<dyn ItemRead>>>; READ_MAPS],
     /// The value of `counts.page_allocs` when a page was last chosen for rewriting.
     rewritten_at: AtomicU64,
-    /// The number of second hits of items on flash. For one in `recache_rate` of these hits, the
-    /// item is copied to memory.
+    /// The number of second hits of items on flash. One in `recache_rate` of these hits copies its
+    /// item to memory.
     second_hits: AtomicU32,
     /// The time in seconds, for threads that serve no requests.
     now: AtomicU32,

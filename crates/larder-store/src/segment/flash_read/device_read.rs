@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// The maximum duration in seconds of a read. A read that takes longer fails.
+/// The maximum duration of a read, in seconds. A read that takes longer fails.
 const SECONDS_MAX: u32 = 5;
-/// The number of bytes of a large value that extend the maximum duration of its read by one second.
+/// The maximum duration of a read is one second longer for each this many bytes of a large value.
 const LEN_PER_SECOND: usize = 16 << 20;
 
 /// A read of one item, shared by all requests that wait for it.

@@ -22,7 +22,7 @@ struct State {
     upload: Option<Upload>,
     /// Whether the segments were linked as a chain. Lookups may have found the chain since.
     is_linked: bool,
-    /// The number of reads that were started: of the head and of pieces.
+    /// The number of started reads, of the head and of pieces.
     begun: usize,
     /// The number of reads that have ended.
     ended: usize,
@@ -86,8 +86,8 @@ impl LargeValue {
         state.ended == state.begun && state.begun < 1 + pieces && !state.has_failed
     }
 
-    /// Cancels the remaining pieces if no read is under way. Returns false if one is, if all pieces
-    /// were read, or if the pieces were cancelled before.
+    /// Cancels the remaining pieces if no read is under way. Returns false if a read is under way,
+    /// if all pieces were read, or if the remaining pieces were cancelled before.
     pub(crate) fn stop(&self) -> bool {
         let mut state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
@@ -134,7 +134,7 @@ impl LargeValue {
         first
     }
 
-    /// Gives the segments to the record in memory that has the chain now.
+    /// Transfers the segments to the record in memory that now has the chain.
     pub(crate) fn give_away(&self) {
         if let Some(upload) = self.state().upload.take() {
             upload.release_all();

@@ -29,7 +29,7 @@ pub(crate) enum UpdateSearch<'i> {
     Pending,
     /// Index words match the key, and the update need not read their items.
     Unread,
-    /// The item was read, but there was no memory for its value.
+    /// The head of a large item was read, but no segments were free for its value.
     NoRoom,
     /// The item was read.
     Item(LockedSlot<'i>, Arc<dyn ItemRead>),
@@ -54,8 +54,8 @@ pub(crate) fn liveness_on_flash(
 }
 
 impl Handle {
-    /// Copies an item from flash to memory after a repeated hit, unless it would have to wait for
-    /// room.
+    /// Copies an item from flash to memory after a repeated hit, unless the copy would have to wait
+    /// for memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn recache(&mut self, hash: u64, word: IndexWord) {

@@ -9,8 +9,8 @@
 //! Requests have priority. One read of a walk waits for room like the read of a request. The walk
 //! starts further reads only while no request waits for room and fewer than half of the handle's
 //! reads are under way. A request may take the buffer of a walk's read at once. Large items are
-//! read one at a time, because each may evict other items to free memory. A large item for which
-//! there is no memory is not visited.
+//! read one at a time, because each may evict other items to free memory. A large item is not
+//! visited if no memory is free for its value.
 
 use super::lookup::liveness_on_flash;
 use super::request::{Purpose, ReadAttempt};
@@ -159,8 +159,8 @@ impl Handle {
         is_there
     }
 
-    /// Starts reads of the pending items, until further reads would leave no room for those of
-    /// requests. Returns whether the walk's waker will be called.
+    /// Starts reads of the pending items: always one, and further ones only while `leaves_room`
+    /// returns true. Returns whether the walk's waker will be called.
     pub(crate) fn begin_walk_reads(
         &mut self,
         seeking: &mut WalkReads,
@@ -203,7 +203,8 @@ impl Handle {
         will_be_woken
     }
 
-    /// Returns whether a walk may start another read.
+    /// Returns whether a walk may start another read: no request waits for room, and fewer than
+    /// half of the handle's reads are under way.
     fn leaves_room(&mut self, flash: &Flash) -> bool {
         !flash.has_waiters() && self.batch_reads.reader(flash).under_way() < flash.depth / 2
     }

@@ -26,7 +26,7 @@ use std::time::Duration;
 const WRITERS: usize = 4;
 /// The maximum time that the last handle waits for the threads of the tier to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// The maximum time to wait for a free page before checking again whether one is still needed.
+/// A write that waits for a free page checks at least this often whether it still needs one.
 const PAGE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A block that was written. For a large item, this is its first block.

@@ -21,11 +21,11 @@ use std::sync::Arc;
 /// divided by `WAITING_SHARE`, but at least `WAITING_MIN`.
 const WAITING_SHARE: usize = 32;
 const WAITING_MIN: usize = 4;
-/// The maximum number of segments of large values that wait to be written, in addition to the write
-/// buffers, is the number of all segments divided by this. A value that waits alone may have more.
+/// The large values that wait to be written may together use the number of all segments divided by
+/// this, in addition to the write buffers. A value that waits alone may use more.
 const LARGE_SHARE: usize = 16;
-/// The maximum number of segments of a large value that is written at all is the number of all
-/// segments divided by this.
+/// A large value is never written if it has more segments than the number of all segments divided
+/// by this.
 const LARGE_MAX_SHARE: usize = 8;
 
 /// The index of a handle's write buffer for large items. Each large item has a buffer of its own,
@@ -51,8 +51,8 @@ impl Shared {
         Some(usize::from(left.is_some_and(|left| left < flash.low_ttl())))
     }
 
-    /// Returns the number of write buffers that wait to be written, and the maximum of this number.
-    /// Segments in chains of large values do not count. Both are 0 without flash.
+    /// Returns the number of write buffers that wait to be written, and the maximum number that may
+    /// wait. Segments in chains of large values do not count. Both are 0 without flash.
     pub(crate) fn write_backlog(&self) -> (usize, usize) {
         let max = || (self.limit_segments() / WAITING_SHARE).max(WAITING_MIN);
         self.flash.as_ref().map_or((0, 0), |flash| (flash.queue.len(), max()))
@@ -121,8 +121,8 @@ impl Shared {
 
 impl Handle {
     /// Ensures that the handle has a write buffer with room for an item of `len` bytes with
-    /// `chained` segments in its chain. Returns false if it gets none at once, because evictions
-    /// never wait for flash.
+    /// `chained` segments in its chain. Returns false if no buffer is available at once, because
+    /// evictions never wait for flash.
     pub(crate) fn prepare_demotion(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
         let (shared, writer) = self.writer();
         if chained > 0 && !shared.has_room_for_large(chained) {
@@ -175,8 +175,8 @@ impl Handle {
 
 impl Writer<'_> {
     /// Demotes the item whose index word is in `locked_slot`: copies it to the write buffer of its
-    /// bucket. A large item keeps its chain, and its buffer is queued. Returns false if there is no
-    /// room, or if a flush has taken effect since the buffer was opened.
+    /// bucket. A large item keeps its chain, and its buffer is queued. Returns false if no buffer
+    /// has room, or if a flush has taken effect since the buffer was opened.
     pub(crate) fn demote(
         &mut self,
         shared: &Arc<Shared>,

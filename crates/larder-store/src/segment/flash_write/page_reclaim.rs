@@ -61,18 +61,18 @@ struct PageReclaim {
     page: u32,
     sequence: u64,
     reason: Reason,
-    /// The number of bytes that may still be kept.
+    /// The number of bytes of items that may still be kept.
     budget: u64,
     rescued: u64,
     /// The number of waits since a write buffer was last available.
     waits: u32,
 }
 
-/// The numbers of index words that a sweep has removed.
+/// Counts of the index words that a sweep has removed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Swept {
     all: u64,
-    /// The removed words of items that were not read since they were written to flash.
+    /// The number of removed words whose items were not read since they were written to flash.
     unread: u64,
 }
 
@@ -362,7 +362,7 @@ impl Handle {
         blocks
     }
 
-    /// Reads a large value into segments of its own. Returns `None` if there is no memory, if the
+    /// Reads a large value into segments of its own. Returns `None` if no segments are free, if the
     /// read fails, or if the checksum does not match.
     fn read_value(
         &mut self,

@@ -47,7 +47,7 @@ const SEARCHED_MAX: usize = 64;
 /// the emptier bucket, 68 % and 4 %.
 const ROOM_MIN: usize = 3;
 
-/// The memory of the buckets, of the number of buckets and of the stripes.
+/// The memory that contains the buckets, their number and the stripes.
 pub(crate) trait Buckets {
     /// Returns the slots of a bucket. The memory of a bucket below [`Index::len`] never moves.
     fn bucket(&self, index: usize) -> &[AtomicU64; BUCKET_SLOTS];
@@ -235,8 +235,8 @@ impl<B: Buckets> Index<B> {
             .map(|bucket_hash| Pattern::new(hash_prefix(hash), self.growth(bucket_hash)))
     }
 
-    /// Returns the number of the stripe of a hash, a bucket hash or a bucket number: their low
-    /// bits.
+    /// Returns the number of the stripe for a hash, a bucket hash or a bucket number. The low bits
+    /// of each determine the stripe.
     fn stripe_number(&self, hash: u64) -> usize {
         (hash as u32 & self.stripe_mask) as usize
     }
@@ -456,8 +456,8 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
             .or_else(|| scan(second, patterns[1], &mut to_locked))
     }
 
-    /// Returns the words of this hash whose items are on flash. Nearly always returns at most one
-    /// word. A word may belong to another key, because only 14 to 20 bits are compared.
+    /// Returns the words that match this hash and refer to items on flash. Nearly always returns at
+    /// most one word. A word may belong to another key, because only 14 to 20 bits are compared.
     pub(crate) fn on_flash(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i, B> {
         let buckets = self.index.buckets_of(self.hash).into_iter();
         let patterns = self.index.patterns(self.hash);

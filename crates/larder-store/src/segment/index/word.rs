@@ -100,7 +100,7 @@ impl IndexWord {
         self.0 & FLASH_OFFSET_MASK
     }
 
-    /// Returns the class of the item's length on flash; see `flash::format`.
+    /// Returns the span: the class of the item's length on flash. See `flash::format`.
     pub(crate) fn span(self) -> u8 {
         (self.0 >> FLASH_OFFSET_BITS) as u8 & 15
     }

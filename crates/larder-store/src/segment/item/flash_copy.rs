@@ -19,7 +19,7 @@ use crate::segment::memory::table::Sequence;
 const IS_COPY: u32 = 1 << 31;
 const SEQUENCE_MASK: u64 = (1 << (63 - LOCATION_BITS)) - 1;
 
-/// The location of the copy on flash of an item in memory.
+/// For an item in memory, the location of its copy on flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlashCopy(u64);
 
@@ -68,8 +68,8 @@ impl FlashCopy {
         in_memory.at_location_on_flash(self.0).with_freq(1)
     }
 
-    /// Returns whether the copy is in a page with this sequence, and not in an earlier or later use
-    /// of the page.
+    /// Returns whether the copy was written while its page had this sequence. The page has another
+    /// sequence in each earlier or later use.
     pub(crate) fn is_of(self, sequence: Sequence) -> bool {
         self.0 >> LOCATION_BITS == sequence & SEQUENCE_MASK
     }

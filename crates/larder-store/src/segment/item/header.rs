@@ -22,7 +22,7 @@ use crate::Seconds;
 /// The maximum length of an inline value in bytes.
 pub(crate) const INLINE_LEN_MAX: usize = (1 << 20) - 1;
 
-/// The maximum length in bytes of a key whose length fits the header.
+/// The maximum key length, in bytes, that the header can encode.
 pub(crate) const SHORT_KEY_MAX: usize = 255;
 
 /// The expiry code of items that never expire.
@@ -59,7 +59,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header(pub(crate) u64);
 
-/// The states that add fields behind the header.
+/// The state bits that add fields behind the header.
 const EXTRAS: u64 =
     (State::Flags as u64 | State::Wide as u64 | State::Link as u64 | State::Extended as u64) << 48;
 
@@ -142,7 +142,7 @@ impl Header {
         cas + len(State::Extended, 8) + halves + len(State::Link, 8)
     }
 
-    /// Returns the length of the item in its segment in bytes, padding included.
+    /// Returns the item's length in its segment in bytes, including padding.
     #[inline]
     pub(crate) fn record_len(self, cas: bool) -> usize {
         let len = 8 + self.extras_len(cas) + self.key_len() + self.inline_len();
@@ -166,12 +166,12 @@ pub(crate) fn expiry_of(base: Seconds, code: u16) -> Option<Seconds> {
 }
 
 const ACCESS_MAX: u16 = (1 << 12) - 1;
-/// The bit of an access code for times before the base.
+/// The bit that marks an access time before the base.
 const ACCESS_BEFORE: u16 = 1 << 11;
 
-/// Returns the code of the time of an access, a small float. It contains the number of seconds
-/// between the segment's base and the access, exactly up to 255 and with 8 significant bits above.
-/// The access may be before the base, because items move to newer segments.
+/// Encodes an access time as a small float: the number of seconds between the segment's base and
+/// the access. The number is exact up to 255 and has 8 significant bits above. The access may be
+/// before the base, because items move to newer segments.
 #[inline]
 pub(crate) fn access_code(base: Seconds, at: Seconds) -> u16 {
     match at.0.checked_sub(base.0) {
@@ -187,7 +187,7 @@ fn far_access_code(base: Seconds, at: Seconds) -> u16 {
     if at < base { code | ACCESS_BEFORE } else { code }
 }
 
-/// Returns the time of an access from its code.
+/// Decodes an access time.
 pub(crate) fn accessed_at(base: Seconds, code: u16) -> Seconds {
     let magnitude = u32::from(code & !ACCESS_BEFORE);
     let secs =

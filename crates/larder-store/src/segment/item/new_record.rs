@@ -58,7 +58,7 @@ impl NewRecord<'_> {
         if expires { header.with(State::Wide, true).with_expiry_code(WIDE) } else { header }
     }
 
-    /// Returns the header of the item with its lengths, and without attributes.
+    /// Returns a header with the item's lengths, but without its attributes.
     #[inline]
     fn plain_header(&self) -> Header {
         if let Some(extension) = self.extension {
@@ -115,12 +115,12 @@ impl NewRecord<'_> {
         chain.or_else(|| self.flash_copy.map(FlashCopy::link))
     }
 
-    /// Returns the length of the value's inline part in bytes.
+    /// Returns the length in bytes of the value's inline part.
     pub(crate) fn inline_len(&self) -> usize {
         self.value.iter().map(|piece| piece.len()).sum()
     }
 
-    /// Returns the length of the value's part in the chain, in bytes.
+    /// Returns the length in bytes of the value's part in the chain.
     pub(crate) fn chain_len(&self) -> usize {
         self.chain.map_or(0, |chain| chain.value_len as usize - self.inline_len())
     }

@@ -104,7 +104,7 @@ impl<'p> Record<'p> {
         self.offset + 8 + 8 * usize::from(self.cas)
     }
 
-    /// Returns the offset of the key in the region, and its length in bytes.
+    /// Returns the key's offset in the region, and its length in bytes.
     #[inline]
     fn key_place(&self) -> (usize, usize) {
         if self.header.has(State::Extended) {
@@ -218,7 +218,7 @@ impl<'p> Record<'p> {
         })
     }
 
-    /// Returns the item's header with an inline value of 0 bytes.
+    /// Returns the item's header with the length of the inline value set to 0.
     pub(crate) fn header_without_value(&self) -> Header {
         self.header.with_inline_len(self.header.inline_len() - self.inline_len())
     }

@@ -16,12 +16,12 @@ pub struct ChainLease {
     shared: Arc<Shared>,
     /// The number of the first segment of the chain.
     first: u32,
-    /// The length of the part of the value in the chain, in bytes.
+    /// The length in bytes of the part of the value that is in the chain.
     chain_len: usize,
-    /// The offset in the region and the length in bytes of the tail.
+    /// The tail's offset in the region, and its length in bytes.
     tail: (usize, usize),
-    /// The number and the segment of the piece of the chain that was read last. Later pieces are
-    /// found from there.
+    /// The number and the segment of the chain piece that was read last. The search for a later
+    /// piece starts there.
     cursor: Cell<(usize, u32)>,
     /// Whether the lease may outlive the batch. It may not if segments were charged for it and the
     /// leased memory then exceeded the maximum.
@@ -90,7 +90,7 @@ impl ChainLease {
         }
     }
 
-    /// Returns the segment of the chain's piece number `piece`.
+    /// Returns the segment that contains piece number `piece` of the chain.
     fn segment(&self, piece: usize) -> u32 {
         let (at, segment) = self.cursor.get();
         let (at, segment) = if at <= piece { (at, segment) } else { (0, self.first) };

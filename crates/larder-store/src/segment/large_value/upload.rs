@@ -6,8 +6,8 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The maximum share of all segments for uploads, in percent. A single upload of half the limit
-/// fits.
+/// Uploads may together use at most this percentage of all segments. A single upload of half the
+/// limit fits.
 const UPLOAD_SHARE: usize = 62;
 /// All values that are being read from flash may together use the number of all segments divided by
 /// this. Further reads wait. A value that is read alone may use more.
@@ -62,8 +62,8 @@ impl Upload {
         *self.shared.alloc().held_by_values(self.is_flash_read) += 1;
     }
 
-    /// Subtracts `count` segments, which no longer belong to the upload, from the count of segments
-    /// of uploads.
+    /// Subtracts `count` segments, which no longer belong to the upload, from the number of
+    /// segments that uploads hold.
     fn count_out(&self, count: usize) {
         *self.shared.alloc().held_by_values(self.is_flash_read) -= count;
     }
@@ -110,8 +110,8 @@ impl Upload {
         }
     }
 
-    /// Returns the bytes that were written to segment number `i`, empty if there is no such
-    /// segment.
+    /// Returns the bytes that were written to segment number `i`. Returns an empty slice if there
+    /// is no such segment.
     pub(crate) fn piece(&self, i: usize) -> &[u8] {
         let Some(&segment) = self.segments.get(i) else { return &[] };
         let table = self.shared.table();

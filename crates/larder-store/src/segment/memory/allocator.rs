@@ -92,7 +92,7 @@ pub(crate) struct Alloc {
     pub(crate) queues: Queues,
     /// The sealed segments by their dead share: a list for each level.
     dead_levels: Lists<{ DEAD_LEVELS + 1 }>,
-    /// The level of each segment plus one; 0 if it is not queued.
+    /// The dead level of each segment, plus one; 0 if the segment is not queued.
     dead_level: Vec<u8>,
     /// The sealed segments whose items all expire, by their last expiry.
     expiries: BTreeSet<(u32, u32)>,
@@ -213,7 +213,8 @@ impl Alloc {
         self.limit
     }
 
-    /// Returns up to `count` free segments: those that will be taken last.
+    /// Returns the `count` free segments that will be taken last, or all free segments if there are
+    /// fewer.
     pub(crate) fn last_free(&self, count: usize) -> impl Iterator<Item = u32> {
         self.free.iter().take(count).copied()
     }

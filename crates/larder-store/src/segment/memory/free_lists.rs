@@ -24,15 +24,15 @@ pub(crate) const LEN_MAX: usize = 8192;
 /// The length of a record is a multiple of this many bytes.
 const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
-/// A handle ends the epoch of its young blocks once there are this many. Model checks use a low
+/// A handle ends the epoch of its young blocks once it has this many. Model checks use a low
 /// number.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
 /// The maximum number of young blocks of a handle. The handle drops further blocks. Young blocks
 /// accumulate while a reader keeps the waiting blocks from becoming ready.
 const YOUNG_MAX: usize = 8192;
 /// The maximum total length in bytes of the ready blocks of one length in a handle. If a handle has
-/// more, it gives blocks with half of this total length to the pool. Other handles then use these
-/// blocks before new memory.
+/// more, it gives blocks with half of this total length to the pool. Other handles reuse these
+/// blocks before they allocate new memory.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
 /// The number of ready blocks of one length above which a handle may give blocks to the pool.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };

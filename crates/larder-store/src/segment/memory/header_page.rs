@@ -53,7 +53,8 @@ struct Identity {
     /// The settings: bit 0 is 1 if items have a CAS, and the bits from 8 on contain log2 of the
     /// initial number of buckets.
     settings: AtomicU64,
-    /// The number of handle blocks, and from bit 32 on the number of size classes of each.
+    /// The number of handle blocks in the low 32 bits, and the number of size classes of each block
+    /// above.
     blocks: AtomicU64,
     /// The identifier of the machine's boot in which the region was made.
     boot: [AtomicU64; 2],
@@ -155,7 +156,7 @@ const IMAGE_PATH_WORDS: usize = 31;
 pub const IMAGE_PATH_LEN_MAX: usize = 8 * IMAGE_PATH_WORDS;
 
 impl ImageWords {
-    /// Stores the path, or none if it is longer than [`IMAGE_PATH_LEN_MAX`].
+    /// Stores the path, or an empty path if it is longer than [`IMAGE_PATH_LEN_MAX`].
     pub(crate) fn store(&self, path: &[u8]) {
         self.len.store(0, Ordering::Release);
         if path.len() > IMAGE_PATH_LEN_MAX {

@@ -15,28 +15,28 @@ use crate::segment::index::word::{LOCATION_BITS, REGION_MAX};
 use rapidhash::v3::RapidSecrets;
 use std::ops::Range;
 
-/// The length of the header page in bytes, independent of the system's page length.
+/// The length in bytes of the header page, independent of the system's page length.
 pub(crate) const HEADER_PAGE_LEN: usize = 4096;
-/// The length of a segment's table entry in bytes: one cache line.
+/// The length in bytes of a segment's table entry: one cache line.
 const ENTRY_LEN: usize = 64;
-/// The length of a segment's counter of first hits in bytes.
+/// The length in bytes of a segment's first-hit counter.
 const FIRST_HITS_LEN: usize = 4;
 /// The length in bytes of the part of a handle block before its counts.
 pub(crate) const BLOCK_HEAD_LEN: usize = 64;
-/// The length of the bookkeeping for each segment in bytes.
+/// The length in bytes of the bookkeeping for each segment.
 pub(crate) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
-/// The length of an index bucket in bytes.
+/// The length in bytes of an index bucket.
 pub(crate) const BUCKET_LEN: usize = 64;
-/// The length of an entry of the table of pages on flash, in bytes.
+/// The length in bytes of an entry in the table of flash pages.
 pub(crate) const PAGE_ENTRY_LEN: usize = 64;
-/// The length of a bucket of the table of tags in bytes.
+/// The length in bytes of a bucket in the table of tags.
 pub(crate) const TAG_BUCKET_LEN: usize = 64;
-/// The length of the ghosts of an index bucket in bytes.
+/// The length in bytes of an index bucket's ghosts.
 pub(crate) const GHOSTS_LEN: usize = 16;
 
 /// The maximum number of stripes: enough that two writers rarely need the same one.
 pub(crate) const STRIPES_MAX: usize = 1024;
-/// The length of a stripe's word in bytes.
+/// The length in bytes of a stripe's word.
 const STRIPE_LEN: usize = 4;
 /// The length in bytes of everything before the handle blocks.
 const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
@@ -44,11 +44,11 @@ const FIXED_LEN: usize = HEADER_PAGE_LEN + STRIPES_MAX * STRIPE_LEN;
 // The simulator has copies of the next five constants, of `inline_max` and of
 // `index_segments_first` (`simulate/s3fifo.rs` of `larder-capacity`).
 
-/// The length of the shortest segments, in bytes. Shorter ones could not hold the longest inline
-/// items. Model checks use shorter ones, because they have to fill many of them.
+/// The length in bytes of the shortest segments. Shorter segments could not hold the longest inline
+/// items. Model checks use shorter segments, because they have to fill many of them.
 const SEGMENT_LEN_MIN: usize = if cfg!(any(loom, shuttle)) { 2 << 10 } else { 16 << 10 };
-/// The length of the longest segments, in bytes. Measurements showed no gain from longer ones, and
-/// chains and uploads take whole segments.
+/// The length in bytes of the longest segments. Measurements showed no gain from longer segments,
+/// and chains and uploads take whole segments.
 const SEGMENT_LEN_MAX: usize = 1 << 20;
 /// The desired number of segments. With fewer segments, the open segments (one for each queue and
 /// thread) take too large a share.
@@ -58,7 +58,7 @@ const SEGMENTS_AIM: usize = 1024;
 /// segments cost more memory than open segments.
 const SEGMENT_LEN_SHORT: usize = 64 << 10;
 const SEGMENTS_AIM_SHORT: usize = 256;
-/// The minimum number of segments: for index, ghosts, open segments and reserve.
+/// The minimum number of segments, enough for index, ghosts, open segments and reserve.
 pub(crate) const SEGMENTS_MIN: usize = 32;
 
 /// The maximum total length of all handle blocks is the limit divided by `BLOCKS_SHARE`. But there
@@ -188,8 +188,8 @@ impl Layout {
         self.table + segments * (self.segment_len + PER_SEGMENT_LEN)
     }
 
-    /// Returns the two ranges before the first segment that are in use if the region has `segments`
-    /// segments, as offsets in the region.
+    /// Returns the two ranges of offsets before the first segment that are in use if the region has
+    /// `segments` segments.
     pub(crate) fn bookkeeping(&self, segments: usize) -> [Range<usize>; 2] {
         [
             0..self.table + segments * ENTRY_LEN,

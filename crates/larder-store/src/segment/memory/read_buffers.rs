@@ -8,7 +8,7 @@ use super::layout::Layout;
 
 /// The length of the shortest buffer in bytes.
 const LEN_MIN: usize = 1 << 10;
-/// Buffers that are longer than a segment divided by this number are long.
+/// A buffer is long if it is longer than a segment divided by this number.
 const LONG_PART: usize = 8;
 /// The number of segments for buffers is the number of all segments divided by this, within the two
 /// bounds below.
@@ -25,11 +25,11 @@ pub(crate) struct Buffer {
     pub(crate) len: usize,
 }
 
-/// A segment of buffers.
+/// A segment that is divided into buffers.
 #[derive(Debug)]
 struct Part {
     segment: u32,
-    /// The length of the buffers in bytes; 0 if none is in use.
+    /// The length of the buffers in bytes; 0 while the segment is not divided.
     len: usize,
     /// The numbers of the free buffers.
     free: Vec<u32>,
@@ -44,7 +44,7 @@ pub(crate) struct Buffers {
     parts: Vec<Part>,
 }
 
-/// Returns the number of segments of buffers under a limit of `limit` segments.
+/// Returns the number of segments for read buffers under a limit of `limit` segments.
 pub(crate) fn segments_for(layout: &Layout, limit: usize) -> usize {
     (limit / SHARE).clamp(SEGMENTS_MIN, (BYTES_MAX / layout.segment_len).max(SEGMENTS_MIN))
 }

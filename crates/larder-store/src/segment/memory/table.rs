@@ -260,7 +260,8 @@ impl<'r> Entry<'r> {
         kind_of(self.half(9).load(Ordering::Relaxed))
     }
 
-    /// Returns whether the segment is of this queue and lifetime class, whatever its size class.
+    /// Returns whether the segment's items have this queue and lifetime class. Ignores the size
+    /// class.
     #[inline]
     pub(crate) fn is_for(&self, kind: Kind) -> bool {
         let others = self.half(9).load(Ordering::Relaxed) ^ word_of(kind);
@@ -425,7 +426,8 @@ impl<'r> Entry<'r> {
         self.sequence().store(sequence, Ordering::Release);
     }
 
-    /// Lowers the first expiry or raises the last one if the expiry of an item is outside them.
+    /// Lowers the first expiry or raises the last expiry if an item's expiry is outside their
+    /// range.
     pub(crate) fn note_expiry(&self, at: Expiry) {
         let at = at.second().map_or(u32::MAX, |at| at.0);
         self.last_expiry().fetch_max(at, Ordering::Relaxed);
@@ -495,7 +497,7 @@ pub(crate) struct Table {
 struct Directory {
     /// The offset of each part; 0 if it does not exist.
     starts: Box<[AtomicUsize]>,
-    /// log2 of the elements in a part.
+    /// log2 of the number of elements in a part.
     shift: u32,
     /// The bits of an index that select the element within a part.
     mask: usize,
@@ -523,12 +525,12 @@ impl Directory {
         index & self.mask == 0
     }
 
-    /// Returns the number of parts for `len` elements.
+    /// Returns the number of parts that `len` elements need.
     fn parts(&self, len: usize) -> usize {
         len.div_ceil(self.mask + 1)
     }
 
-    /// Returns whether all parts for `len` elements exist.
+    /// Returns whether all parts that `len` elements need exist.
     fn has_parts(&self, len: usize) -> bool {
         let parts = self.starts.get(..self.parts(len));
         parts.is_some_and(|parts| parts.iter().all(|at| at.load(Ordering::Relaxed) != 0))
@@ -597,7 +599,7 @@ impl Table {
         Entry { region: &self.region, at, first_hits }
     }
 
-    /// Returns the total length of the dead items of all segments in bytes.
+    /// Returns the total length, in bytes, of the dead items in all segments.
     pub(crate) fn dead_bytes(&self) -> u64 {
         let segments = u32::try_from(self.layout.segments).unwrap_or(u32::MAX);
         let entries = (0..segments).map(|segment| self.entry(segment));
@@ -679,7 +681,7 @@ impl Table {
         })
     }
 
-    /// Returns whether all parts for `buckets` buckets exist.
+    /// Returns whether all parts that `buckets` buckets need exist.
     pub(crate) fn has_parts(&self, buckets: usize) -> bool {
         self.bucket_segments.has_parts(buckets) && self.ghost_segments.has_parts(buckets)
     }

@@ -185,7 +185,7 @@ impl Curve {
         self.threshold as f64 / u64::MAX as f64
     }
 
-    /// Returns the length in bytes of the live items that fit into memory.
+    /// Returns how many bytes of live items fit within the memory limit.
     fn capacity(&self) -> f64 {
         self.limit_bytes as f64 * LIVE_SHARE
     }

@@ -18,7 +18,7 @@ pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
     /// Hashes in the order of use, the most recent last; [`REMOVED`] for a removed item.
     positions: Vec<u64>,
-    /// The length in bytes of the item at each position; 0 without an item.
+    /// The length in bytes of the item at each position; 0 at a position without an item.
     lens: Sums,
     /// The lowest position that may have an item.
     oldest: usize,
@@ -29,8 +29,8 @@ pub(crate) struct Stack {
 const REMOVED: u64 = u64::MAX;
 
 impl Stack {
-    /// Returns an empty stack with this many positions. It is compacted when all are used, so the
-    /// items should be far fewer.
+    /// Returns an empty stack with this many positions. The stack is compacted when all positions
+    /// are used, so it should have far more positions than items.
     pub(crate) fn new(positions: usize) -> Self {
         Self {
             items: HashMap::default(),
@@ -124,8 +124,8 @@ impl Stack {
     }
 }
 
-/// A number for each position, and the sums up to any position: a Fenwick tree. Its indices start
-/// at 1.
+/// A Fenwick tree: stores a number for each position, and computes the sum up to any position. Its
+/// indices start at 1.
 #[derive(Debug)]
 struct Sums(Vec<u64>);
 

@@ -22,9 +22,8 @@ use std::sync::Arc;
 const RECORDS_MAX: usize = 256;
 /// The maximum number of segments that one step visits.
 const SEGMENTS_MAX: usize = 1024;
-/// Two searches of a segment are separated by a pause. It is the time since the segment was opened,
-/// divided by this number. So long-lived items cost little work, and few expired items stay
-/// undetected.
+/// The pause between two searches of a segment is the time since the segment was opened, divided by
+/// this number. So long-lived items cost little work, and few expired items stay undetected.
 const PAUSE_PART: u32 = 16;
 /// The longest pause between two searches of a segment, in seconds.
 const PAUSE_MAX: u32 = 300;

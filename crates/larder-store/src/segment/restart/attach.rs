@@ -54,9 +54,9 @@ pub(crate) struct RestoredRegion {
 pub(crate) enum AttachError {
     /// The region can't be used. It may have been partly changed.
     Corrupt(CorruptRegion),
-    /// There is no free memory for the flash tier, and the cache does not evict. The region can
-    /// still be used without flash. If the device has other content than before, the items on flash
-    /// are lost.
+    /// No memory is free for the flash tier within the limit, and the cache does not evict. The
+    /// region can still be used without flash. If the device has other content than before, the
+    /// items on flash are lost.
     NoRoomForFlash,
 }
 

@@ -43,8 +43,8 @@ pub enum ColdStartReason {
     OtherCas,
     /// The region's index and bookkeeping do not fit under this limit.
     LimitTooLow,
-    /// The cache has a flash tier, but the region has no free memory for it, or its index has grown
-    /// too far to refer to flash.
+    /// The cache has a flash tier, but the region has no free segments for it, or its index has
+    /// grown too far to refer to flash.
     NoRoomForFlash,
     /// Another process has used the flash devices since the image was written, so it may have
     /// replaced or removed the items of the image.
@@ -85,7 +85,8 @@ impl From<RegionMismatch> for ColdStartReason {
 
 /// The number of successive processes that may panic before their region is discarded.
 const PANICS_MAX: u64 = 2;
-/// The number of successive processes that may end while they restore a region.
+/// The number of successive processes that may end while they restore a region, before it is
+/// discarded.
 const ATTEMPTS_MAX: u64 = 3;
 
 /// Opens the region in a file that only this process uses. Makes a new region if the file is empty,
@@ -257,8 +258,9 @@ pub(crate) fn reuse(
     Ok((Shared::assemble(config, attached.index, attached.alloc, attached.items, flash), restart))
 }
 
-/// Returns the error of a restored region without memory for a flash tier. A cache that evicts
-/// starts empty. A cache that does not evict refuses to start, and its items stay in the file.
+/// Returns the error for a restored region that has no free memory for a flash tier. A cache that
+/// evicts starts empty. A cache that does not evict refuses to start, and its items stay in the
+/// file.
 fn no_room_for_flash(config: &Config) -> ReopenError {
     match config.evict {
         true => ColdStartReason::NoRoomForFlash.into(),

@@ -24,7 +24,7 @@ pub(super) struct SegmentFindings {
     pub(super) items: u32,
     /// The number of segments in the chains of the segment's items.
     pub(super) chained: u32,
-    /// The offset in the region at or before which all records of the segment end.
+    /// An upper bound for the region offset at which the segment's last record ends.
     pub(super) end: usize,
     /// Whether the segment's dead bytes have to be counted again.
     pub(super) is_suspect: bool,

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 macro_rules! atomics {
     ($($name:ident $number:ty),*) => {$(
-        /// An atomic with the layout of the one in `std`, so that mapped memory can contain it.
+        /// An atomic with the same layout as its counterpart in `std`, so that mapped memory can
+        /// contain it.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name(std::sync::atomic::$name);

@@ -6,8 +6,8 @@ use crate::eviction::Queue;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
 
-/// The assumed length in bytes of an item without its key and value, for the choice of its size
-/// class.
+/// The assumed overhead of an item in bytes, besides its key and value. It is used to choose the
+/// item's size class.
 const ITEM_HEAD: usize = 16;
 
 impl Update<'_, '_> {

@@ -30,7 +30,8 @@ enum Growth {
     Done,
     /// Another handle is growing the index or adding a table of tags.
     Busy,
-    /// There is no memory for more buckets, or adding one needs the keys of items on flash.
+    /// No segment is available for more buckets, or adding a bucket needs the keys of items on
+    /// flash.
     Full,
 }
 

@@ -138,7 +138,7 @@ impl Handle {
 
     /// Seals the open segments of this handle, of dropped handles and of handles between two
     /// batches, and puts back the segments that handles between two batches were emptying. Returns
-    /// true if there were any. Does nothing while handles alternate.
+    /// true if it sealed or put back any segment. Does nothing while handles alternate.
     fn free_idle(&mut self) -> bool {
         if self.shared.handles_alternate() {
             // Another handle will append to these open segments.
@@ -218,14 +218,15 @@ impl Shared {
         taken
     }
 
-    /// Takes over the evacuation of a handle between two batches; `None` if there is none.
+    /// Takes over the evacuation of a handle between two batches. Returns `None` if no such handle
+    /// is evacuating a segment.
     pub(crate) fn take_idle_evacuation(&self) -> Option<Evacuation> {
         let take = |writing: &mut WriteState| writing.evacuation.take();
         self.handle_list().iter().find_map(|handle_shared| handle_shared.with_idle(take).flatten())
     }
 
     /// Seals the open segments of handles between two batches, and puts back the segments that they
-    /// were emptying. Returns true if there were any.
+    /// were emptying. Returns true if it sealed or put back any segment.
     fn seal_idle(&self) -> bool {
         let mut any = false;
         self.for_each_handle(|handle_shared| {
@@ -241,7 +242,7 @@ impl Shared {
         any
     }
 
-    /// Seals the open segments of dropped handles. Returns true if there were any.
+    /// Seals the open segments of dropped handles. Returns true if it sealed any.
     fn seal_orphans(&self) -> bool {
         let orphans = std::mem::take(&mut self.alloc().orphans);
         orphans.iter().for_each(|open| self.seal(open));

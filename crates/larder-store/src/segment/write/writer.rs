@@ -91,7 +91,7 @@ impl Handle {
     }
 
     /// Ensures that an open segment has room for an item of this kind and length. Refuses the write
-    /// if there is no memory.
+    /// if no segment can be made available.
     pub(crate) fn open_segment(&mut self, kind: Kind, len: usize) -> Result<(), Refusal> {
         for round in 0.. {
             let (shared, mut writer) = self.writer();
@@ -269,8 +269,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes an item that no index word refers to yet, and returns its offset; `None` if there is
-    /// no room. [`Writer::unwrite`] undoes it.
+    /// Writes an item that no index word refers to yet. Returns its offset, or `None` if no open
+    /// segment has room for it. [`Writer::unwrite`] undoes the write.
     pub(crate) fn write(
         &mut self,
         shared: &Shared,
@@ -301,8 +301,8 @@ impl Writer<'_> {
         Some(offset)
     }
 
-    /// Reserves room for an item in an open segment. Returns its offset and header; `None` if there
-    /// is no room.
+    /// Reserves room for an item in an open segment. Returns its offset and header, or `None` if no
+    /// open segment has room for it.
     fn append(
         &mut self,
         shared: &Shared,
@@ -384,8 +384,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Counts the chain of an item that was just written at `offset`. Seals the segment if its
-    /// items have enough chains.
+    /// Counts the chain of an item that was just written at `offset`. Seals the segment if it has
+    /// enough items and their chains have enough segments.
     pub(crate) fn count_chain(&mut self, shared: &Shared, offset: usize, segments: usize) {
         let segment = shared.table().layout.segment_of(offset);
         let Some(i) = self.writing.open.iter().position(|open| open.segment == segment) else {

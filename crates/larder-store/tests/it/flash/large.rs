@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The maximum length of a value, without the 24 bytes that each value has in addition.
+/// The maximum length of a value in bytes, not counting the 24 bytes that each value has in
+/// addition.
 const LEN_MAX: usize = 400_000;
 
 fn large_config(device: &Memory, settings: FlashSettings) -> Config {

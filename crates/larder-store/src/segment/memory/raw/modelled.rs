@@ -17,10 +17,11 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The words of a cache line, the length of a bucket.
+/// The words of a bucket, which is one cache line.
 type Line = [AtomicU64; BUCKET_SLOTS];
 
-/// Objects of one kind by their offset. No object is moved or dropped before the region is dropped.
+/// Objects of one kind, keyed by their offset. No object is moved or dropped before the region is
+/// dropped.
 #[derive(Debug, Default)]
 struct Objects<T>(Mutex<HashMap<usize, Box<T>>>);
 
