@@ -22,7 +22,7 @@ pub trait CacheControl: Send + Sync {
         None
     }
 
-    /// Returns the totals of the flash tier, or `None` if there is none.
+    /// Returns the totals of the flash tier, or `None` without a flash tier.
     fn flash_gauges(&self) -> Option<FlashGauges> {
         None
     }
@@ -33,7 +33,7 @@ pub trait CacheControl: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the settings of the flash tier, or `None` if there is none.
+    /// Returns the settings of the flash tier, or `None` without a flash tier.
     fn flash_settings(&self) -> Option<FlashSettings> {
         None
     }

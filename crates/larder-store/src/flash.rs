@@ -18,7 +18,7 @@ pub struct FlashConfig {
     ///
     /// [`SlowStorage::reads_fd`]: crate::SlowStorage::reads_fd
     pub threads: usize,
-    /// The maximum number of reads that one handle may have under way. 0 counts as 1.
+    /// The maximum number of reads that one handle may have under way. A value of 0 counts as 1.
     pub depth: usize,
     /// The settings that can be changed at run time.
     pub settings: FlashSettings,

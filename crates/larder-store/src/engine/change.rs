@@ -98,10 +98,10 @@ impl NewValue<'_> {
     }
 }
 
-/// The greatest width to which a number is padded, in bytes.
+/// The maximum width, in bytes, to which a number is padded.
 pub const NUMBER_WIDTH_MAX: usize = 4096;
 
-/// Spaces that pad numbers, enough for the greatest width.
+/// The spaces that pad numbers: enough for the maximum width.
 pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 
 /// The reason why an engine refused an update, an upload or a tag. The refused call has changed no

@@ -54,7 +54,7 @@ pub trait Maintenance {
     /// due.
     fn crawl_soon(&mut self) {}
 
-    /// Returns the cache's totals. Every handle returns the same.
+    /// Returns the cache's totals. Every handle returns the same totals.
     fn gauges(&self) -> Gauges;
 
     /// Zeroes the counters for `stats reset`, but not the number and the bytes of the items.

@@ -1,7 +1,7 @@
 //! Doubly linked lists of segment numbers. A segment is in at most one list, and can be removed
 //! from any position in constant time.
 
-/// The number that stands for no segment.
+/// The value that marks the absence of a segment.
 const NONE: u32 = u32::MAX;
 
 /// The neighbours of a segment in its list.

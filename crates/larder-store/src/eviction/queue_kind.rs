@@ -10,7 +10,7 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// Both queues, in the order of their numbers.
+    /// Both queues, sorted by number.
     pub const ALL: [Self; 2] = [Self::Small, Self::Main];
 
     /// Returns the other queue.

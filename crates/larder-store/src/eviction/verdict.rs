@@ -1,4 +1,4 @@
-//! Whether an item is kept when its segment is evicted.
+//! Decides whether an item stays in memory when its segment is evicted.
 
 use super::queue_kind::Queue;
 

@@ -56,7 +56,7 @@ impl AckMode {
         }
     }
 
-    /// Returns the mode with this name, or `None` if there is none.
+    /// Returns the mode with this name, or `None` if no mode has this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)

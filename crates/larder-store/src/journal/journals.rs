@@ -21,7 +21,7 @@ pub struct Journals {
 
 #[derive(Debug, Default)]
 struct JournalList {
-    /// The journals by their numbers. No journal is ever removed.
+    /// The journals, indexed by number. No journal is ever removed.
     journals: Vec<Journal>,
     /// The numbers of the journals of dropped handles. New handles continue them.
     idle: Vec<usize>,
@@ -87,7 +87,7 @@ impl Journals {
         self.all().journals.iter().map(|journal| journal.ring.end()).collect()
     }
 
-    /// Returns the journals from this number on, in the order of their creation.
+    /// Returns the journals whose number is at least `number`, sorted by number.
     #[must_use]
     pub fn from(&self, number: usize) -> Vec<Arc<Ring>> {
         let all = self.all();

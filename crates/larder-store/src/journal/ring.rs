@@ -250,8 +250,8 @@ impl Reader {
         if is_at_end { 0 } else { self.ring.entries().saturating_sub(self.passed).max(1) }
     }
 
-    /// Returns the age of the next entry in milliseconds, or `None` if there is none or it was
-    /// overwritten.
+    /// Returns the age of the next entry in milliseconds, or `None` if there is no next entry or it
+    /// was overwritten.
     #[must_use]
     pub fn next_age(&self, now_millis: u64) -> Option<u64> {
         let ring = &*self.ring;

@@ -13,7 +13,7 @@ pub(crate) struct Hasher {
 
 /// The hash of one key.
 pub(crate) struct KeyHasher {
-    /// The cache's secrets. Their seed changes with each part of the key.
+    /// The cache's secrets. Hashing a part of the key updates their seed.
     secrets: RapidSecrets,
 }
 

@@ -9,8 +9,8 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Starts a round if one is due: the first round, the first after a flush, or a round
-    /// [`ROUND_SECS`] after the last one. Returns whether it has started one.
+    /// Starts a round if a round is due: the first round, the first round after a flush, or a round
+    /// [`ROUND_SECS`] after the start of the last round. Returns whether it has started a round.
     pub(crate) fn begin(&mut self, now: Seconds, flush_generation: u64) -> bool {
         let due = self.last.is_none_or(|(begun, begun_generation)| {
             begun_generation != flush_generation || now.0.saturating_sub(begun.0) >= ROUND_SECS
@@ -22,6 +22,6 @@ impl Rounds {
     }
 }
 
-/// The time in seconds between the starts of two rounds. Rounds should be rare, because each visits
-/// every item.
+/// The time between the starts of two rounds, in seconds. Rounds should be rare, because each
+/// visits every item.
 const ROUND_SECS: u32 = 30;

@@ -18,7 +18,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-/// The state of a cache besides its items.
+/// The state of a cache other than its items.
 pub struct Core {
     pub(crate) hasher: Hasher,
     pub(crate) classes: SizeClasses,
@@ -39,7 +39,7 @@ pub struct Core {
     now: AtomicU32,
     /// The function that is called for each eviction.
     observer: OnceLock<EvictionObserver>,
-    /// The function that is called for each change of items.
+    /// The function that is called for each change of an item.
     change_observer: OnceLock<ChangeObserver>,
 }
 
@@ -54,8 +54,8 @@ pub enum Verdict {
     Store(Record),
 }
 
-/// A verdict, and the result of the update for its caller. The verdict of a refused update is
-/// [`Verdict::Keep`].
+/// A verdict, and the result that the update returns to its caller. The verdict of a refused update
+/// is [`Verdict::Keep`].
 #[derive(Debug)]
 pub(crate) struct Step<R> {
     pub(crate) verdict: Verdict,

@@ -217,9 +217,9 @@ impl Cache {
         self.shared.write_image(note, boot, to)
     }
 
-    /// Returns the number that was stored with [`Cache::set_note`], or 0 if there is none. A later
-    /// process with the same memory reads the same number. For example, the number can be an offset
-    /// with which the next process continues a clock.
+    /// Returns the number that was stored with [`Cache::set_note`], or 0 if no number was stored. A
+    /// later process with the same memory reads the same number. For example, the number can be an
+    /// offset with which the next process continues a clock.
     #[must_use]
     pub fn note(&self) -> u64 {
         self.shared.table().header_page().uses.note.load(Ordering::Relaxed)
@@ -231,8 +231,9 @@ impl Cache {
     }
 
     /// Returns the number that a process last stored with [`Cache::set_run`] in this memory, or 0
-    /// if there is none. Images contain the number, too. If each process sets a higher number than
-    /// all processes before it, the number shows whether a memory file or an image was used last.
+    /// if no number was stored. Images contain the number, too. If each process sets a higher
+    /// number than all processes before it, the number shows whether a memory file or an image was
+    /// used last.
     #[must_use]
     pub fn run(&self) -> u64 {
         self.shared.table().header_page().uses.run.load(Ordering::Relaxed)

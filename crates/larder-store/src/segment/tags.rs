@@ -116,7 +116,7 @@ fn loaded((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
 }
 
 impl Table {
-    /// Returns the number of buckets of the table of tags, or 0 before the first tag.
+    /// Returns the number of buckets in the table of tags, or 0 before the first tag.
     pub(crate) fn tag_buckets(&self) -> usize {
         self.header_page().tags.buckets.load(Ordering::Acquire) as usize
     }

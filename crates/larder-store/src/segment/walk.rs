@@ -76,7 +76,7 @@ impl Walk {
         WalkPosition::At(if is_over { POSITION_END } else { next })
     }
 
-    /// Enters the next stripe. Returns false if there is none.
+    /// Enters the next stripe. Returns false if no stripe is left.
     fn enter(&mut self) -> bool {
         let index = &self.shared.index;
         if self.stripe == index.stripes() {
@@ -99,8 +99,8 @@ impl Walk {
     }
 
     /// Takes the reports of moved items that the index has collected since the last step. Takes
-    /// none while the walk has yet to visit items of earlier reports. The index then keeps the new
-    /// reports, up to a maximum number.
+    /// none while the walk has yet to visit items of earlier reports. The index then buffers the
+    /// new reports, up to a maximum number.
     fn take_reports(&mut self) {
         if self.bucket.is_some()
             && self.moved.is_empty()

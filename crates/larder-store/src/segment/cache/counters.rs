@@ -151,7 +151,7 @@ impl HandleStats {
         self.classes.iter().zip(&other.classes).for_each(|(own, other)| own.absorb(other));
     }
 
-    /// Returns the totals of several handles.
+    /// Returns the sums of several handles' counters.
     pub(crate) fn total<'h>(classes: usize, handles: impl IntoIterator<Item = &'h Self>) -> Gauges {
         let classes = vec![ClassGauges::default(); classes];
         let mut gauges = Gauges { classes, ..Gauges::default() };

@@ -34,7 +34,7 @@ pub(crate) struct WriteState {
     /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one
     /// for a large item. `None` if no buffer is being filled.
     pub(crate) write_buffers: [Option<Open>; BUCKETS + 1],
-    /// The segment that the handle is emptying; `None` if there is none.
+    /// The segment that the handle is emptying; `None` if it is not emptying one.
     pub(crate) evacuation: Option<Evacuation>,
     keep_limit: Option<KeepLimit>,
     pub(crate) cas: CasBlock,
@@ -66,8 +66,8 @@ pub(crate) struct Evacuation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvacuationReason {
     /// Much of the segment is dead, or all its items have expired or were flushed. Live items are
-    /// moved. If there is no memory for the moved items, they are evicted instead, unless retired
-    /// memory will be free soon or the cache never evicts.
+    /// moved. If no segment is available for the moved items, they are evicted instead, unless
+    /// retired memory will be free soon or the cache never evicts.
     Clean,
     /// The segment is the next victim of the eviction policy. The policy decides for each item
     /// whether it is moved. Items that are not moved are demoted to flash if possible, or evicted.

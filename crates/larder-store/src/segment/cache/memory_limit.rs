@@ -61,15 +61,15 @@ impl Shared {
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Takes a free segment if more than `reserve` are free. Returns `None` otherwise, or if the
+    /// Takes a free segment. Returns `None` if at most `reserve` segments are free, or if the
     /// system refuses the segment's memory.
     pub(crate) fn take(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take(reserve)?;
         self.commit(segment)
     }
 
-    /// Takes an untouched segment, if there is one and more than `reserve` segments are free.
-    /// Returns `None` otherwise, or if the system refuses the segment's memory.
+    /// Takes an untouched segment. Returns `None` if no free segment is untouched, if at most
+    /// `reserve` segments are free, or if the system refuses the segment's memory.
     pub(crate) fn take_fresh(&self, reserve: usize) -> Option<u32> {
         let segment = self.alloc().take_fresh(reserve)?;
         self.commit(segment)

@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// While handles alternate (see `write::room`), only the holder of this lock empties segments.
     pub(crate) evacuating: Mutex<()>,
     /// The epoch of retired memory for which a write waited in vain, because a reader did not end
-    /// its batch; 0 if there is none.
+    /// its batch; 0 if there is no such epoch.
     pub(crate) stalled_epoch: AtomicU64,
     pub(crate) secrets: RapidSecrets,
     pub(crate) config: Config,
@@ -58,13 +58,13 @@ pub(crate) struct Shared {
     pub(crate) has_unused: AtomicU32,
     /// Free blocks that all handles may take.
     pub(crate) pool: Pool,
-    /// The number of index words in use. Handles add to it in steps of several words.
+    /// The number of index words in use. Handles add their changes to it several words at a time.
     pub(crate) slots_used: AtomicUsize,
     /// The number of segments with leases. A segment with several leases counts once.
     pub(crate) leased: AtomicUsize,
     /// The function that is called for each item that is evicted from memory.
     pub(crate) observer: OnceLock<EvictionObserver>,
-    /// The function that is called for each change of items.
+    /// The function that is called for each change of an item.
     pub(crate) change_observer: OnceLock<ChangeObserver>,
     /// The number of searches for invalid items that were requested: by a flush, or by
     /// [`crate::Engine::crawl_soon`].
@@ -99,7 +99,7 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-/// Returns the number of stripes of an index with this initial number of buckets.
+/// Returns the number of stripes for an index that starts with this many buckets.
 pub(crate) fn stripes_for(buckets_first: usize) -> usize {
     (buckets_first / STRIPE_BUCKETS).clamp(1, STRIPES_MAX)
 }

@@ -140,7 +140,7 @@ fn look(handle: &mut Handle, key: &[u8], access: Access) -> Known {
 struct Seen {
     stores: usize,
     on_flash: u64,
-    /// An estimate of the number of stores before which the write queue had items. Each checked
+    /// An estimate of the number of stores that ran while the write queue had items. Each checked
     /// store counts for `crash_step()` stores.
     queued: usize,
     emptied: usize,

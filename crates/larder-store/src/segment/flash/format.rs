@@ -61,8 +61,8 @@ const SPANS: [u32; LARGE_SPAN as usize] = [
     1 << 20,
 ];
 
-/// Returns the index of the shortest span with at least `len` bytes, or [`LARGE_SPAN`] if none is
-/// long enough.
+/// Returns the index of the shortest span with at least `len` bytes, or [`LARGE_SPAN`] if no span
+/// is long enough.
 pub(crate) fn span_of(len: usize) -> u8 {
     SPANS.partition_point(|span| (*span as usize) < len) as u8
 }
@@ -148,13 +148,13 @@ impl Format {
         (word.flash_offset() & !len_mask) << self.unit_shift
     }
 
-    /// Returns the number of low bits of a flash offset that are 0 at the start of a block.
+    /// Returns how many low bits of a flash offset are 0 at the start of a block.
     fn large_bits(&self) -> u32 {
         self.block_len.ilog2().saturating_sub(self.unit_shift)
     }
 
-    /// Returns the base-2 logarithm of the granularity, in bytes, of the length that the flash
-    /// offset of a large item contains.
+    /// Returns log2 of a unit in bytes: a large item's flash offset contains the item's length in
+    /// this unit.
     fn large_shift(&self) -> u32 {
         self.page_shift.saturating_sub(self.large_bits()).max(self.head_len.ilog2())
     }
@@ -169,8 +169,8 @@ impl Format {
         is_possible.then_some(len)
     }
 
-    /// Returns the flash offset of a large item of `len` bytes at `offset` on the device, a block
-    /// boundary.
+    /// Returns the flash offset of a large item of `len` bytes that starts at the device offset
+    /// `offset`, a block boundary.
     pub(crate) fn large_flash_offset(&self, offset: u64, len: usize) -> u64 {
         self.flash_offset_of(offset) | (len >> self.large_shift()) as u64
     }

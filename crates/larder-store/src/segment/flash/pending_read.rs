@@ -77,9 +77,9 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn give_up(&self);
 }
 
-/// Returns the delivered read of an item. Returns `None` if there is none, or if its value was
-/// given away. The caller holds a pin or the lock of the item's stripe. Either prevents the reuse
-/// of the chain.
+/// Returns the delivered read of an item. Returns `None` if no read has delivered the item, or if
+/// its value was given away. The caller holds a pin or the lock of the item's stripe. Either
+/// prevents the reuse of the chain.
 pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], word: IndexWord) -> Option<&Arc<dyn ItemRead>> {
     let is_usable =
         |read: &&Arc<dyn ItemRead>| read.word().is_same_item(word) && !read.has_given_value_away();

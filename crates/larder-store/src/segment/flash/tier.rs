@@ -332,7 +332,7 @@ impl Flash {
         &self.reads[usize::try_from(number).expect("four bits fit usize") % READ_MAPS]
     }
 
-    /// Returns the current read of the same item, or `None` if there is none.
+    /// Returns the current read of the same item, or `None` if there is no such read.
     pub(crate) fn known_read(&self, word: IndexWord) -> Option<Arc<dyn ItemRead>> {
         lock(self.reads_of(word)).get(&word.flash_offset()).and_then(Weak::upgrade)
     }

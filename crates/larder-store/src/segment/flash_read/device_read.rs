@@ -21,7 +21,7 @@ use std::task::Waker;
 
 /// The maximum duration of a read, in seconds. A read that takes longer fails.
 const SECONDS_MAX: u32 = 5;
-/// The maximum duration of a read is one second longer for each this many bytes of a large value.
+/// A read of a large value may take one second longer per this many bytes of the value.
 const LEN_PER_SECOND: usize = 16 << 20;
 
 /// A read of one item, shared by all requests that wait for it.
@@ -40,7 +40,7 @@ pub(crate) struct Read {
     start: u64,
     /// The number of bytes to read into the buffer.
     len: usize,
-    /// The value, if the item is large; then the buffer receives only the head. `None` for a small
+    /// The value of a large item, whose head alone is read into the buffer. `None` for a small
     /// item.
     large: Option<LargeValue>,
     progress: Mutex<Progress>,
@@ -159,8 +159,8 @@ impl Read {
     }
 
     /// Returns true if the large value that was read belongs to the head. Also returns true if no
-    /// value was read because there was no memory. Links a value that was read as the chain of the
-    /// item.
+    /// value was read because no segments were free for it. If a value was read, links its segments
+    /// as the item's chain.
     fn has_whole_value(&self, large: &LargeValue) -> bool {
         let (table, at) = (self.shared.table(), self.record_offset());
         let record = Record::at(table, at, self.shared.config.cas, Witness::buffered(&self.buffer));

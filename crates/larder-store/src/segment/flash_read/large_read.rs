@@ -17,8 +17,8 @@ pub(crate) struct LargeValue {
 }
 
 struct State {
-    /// The segments for the value. `None` if there was no memory for them, or if they belong to a
-    /// record in memory now.
+    /// The segments for the value. `None` if too few segments were free, or if a record in memory
+    /// owns them now.
     upload: Option<Upload>,
     /// Whether the segments were linked as a chain. Lookups may have found the chain since.
     is_linked: bool,
@@ -97,7 +97,7 @@ impl LargeValue {
         is_stalled
     }
 
-    /// Records the end of the read of a piece or of the head.
+    /// Records that the read of a piece or of the head has ended.
     pub(crate) fn end_one(&self, has_failed: bool) -> PartOutcome {
         let mut state = self.state();
         state.ended += 1;

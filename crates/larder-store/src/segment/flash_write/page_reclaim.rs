@@ -125,7 +125,7 @@ fn read_whole(shared: &Shared, flash: &Flash, page: u32, offset: u64) -> bool {
     false
 }
 
-/// Takes the next page that must be emptied. Returns `None` if there is none.
+/// Takes the next page that must be emptied. Returns `None` if no page must be emptied.
 fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
     let (table, settings) = (shared.table(), flash.settings());
     let mut lists = flash.lists();

@@ -58,7 +58,7 @@ impl BatchReads {
         }
     }
 
-    /// Returns the delivered read of this item, or `None` if there is none.
+    /// Returns the delivered read of this item, or `None` if no read has delivered it.
     pub(crate) fn find(&self, word: IndexWord) -> Option<&Arc<dyn ItemRead>> {
         find(&self.delivered, word)
     }

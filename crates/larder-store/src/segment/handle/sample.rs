@@ -41,8 +41,8 @@ impl Handle {
         }
     }
 
-    /// Returns the size and expiry of the live item in memory under a key, or `None` if there is
-    /// none. Does not count as an access.
+    /// Returns the size and expiry of the live item in memory under a key, or `None` if there is no
+    /// such item. Does not count as an access.
     fn extent(&mut self, key: HashedKey<'_>) -> Option<Extent> {
         self.pinned(|shared, pinned, now| {
             let witness = Witness::pinned(pinned);

@@ -30,8 +30,8 @@ pub struct Handle {
     pub(crate) crawl: Crawl,
     /// The value of [`Shared::limit_changes`] when this handle last sealed its segments.
     pub(crate) limit_changes: u32,
-    /// A large value that is being assembled from pieces, kept between the attempts of an update;
-    /// otherwise `None`.
+    /// A large value that is being assembled from pieces, retained between the attempts of an
+    /// update; otherwise `None`.
     pub(crate) value_builder: Option<ValueBuilder>,
     /// The announced lookups in their order.
     pub(crate) hints: Vec<Hint>,
@@ -82,7 +82,8 @@ pub(crate) struct SegmentWalk {
     pub(crate) sequence: u64,
     /// The offset of the next record in the region.
     pub(crate) at: usize,
-    /// The earliest expiry among the items that have not expired; `u32::MAX` if there is none.
+    /// The earliest expiry among the items that have not expired; `u32::MAX` if none of them
+    /// expires.
     pub(crate) first_expiry: u32,
 }
 

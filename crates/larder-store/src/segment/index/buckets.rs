@@ -445,7 +445,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
     }
 
     /// Returns the first word with this hash that refers to memory and for which `verify` returns
-    /// true, or `None` if there is none.
+    /// true, or `None` if there is no such word.
     #[inline]
     pub(crate) fn find(&self, mut verify: impl FnMut(IndexWord) -> bool) -> Option<LockedSlot<'i>> {
         let mut to_locked =

@@ -25,7 +25,7 @@ const FREQ_SHIFT: u32 = 48;
 const HASH_PREFIX_SHIFT: u32 = 50;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 const TIER: u64 = 1 << TIER_SHIFT;
-/// The number of bits of a flash offset: an item's location on flash (see `flash::format`).
+/// The width in bits of a flash offset, which locates an item on flash (see `flash::format`).
 pub(crate) const FLASH_OFFSET_BITS: u32 = 37;
 const FLASH_OFFSET_MASK: u64 = (1 << FLASH_OFFSET_BITS) - 1;
 /// The span that marks large items on flash. The flash offset of such an item contains its length.

@@ -144,13 +144,13 @@ impl Upload {
         if self.chain_len() < self.segments.len() { self.piece(self.chain_len()) } else { &[] }
     }
 
-    /// Links the segments of the chain. Returns the first segment; `None` if the chain is empty.
+    /// Links the segments of the chain. Returns the first segment, or `None` if the chain is empty.
     pub(crate) fn link_chain(&self) -> Option<u32> {
         self.link(self.segments.get(..self.chain_len())?)
     }
 
-    /// Links all segments. The last one need not be full. Returns the first segment; `None` if
-    /// there is none.
+    /// Links all segments, of which the last need not be full. Returns the first segment, or `None`
+    /// if the upload has no segments.
     pub(crate) fn link_all(&self) -> Option<u32> {
         self.link(&self.segments)
     }

@@ -60,8 +60,8 @@ impl QueueEntry {
     }
 }
 
-/// Returns the dead level of a segment from the lengths of its dead records and of all its records,
-/// in bytes.
+/// Returns a segment's dead level, given the lengths in bytes of its dead records and of all its
+/// records.
 pub(crate) fn dead_level(table: &Table, dead: u32, written: u32) -> usize {
     if dead >= written {
         return DEAD_LEVELS;
@@ -88,7 +88,7 @@ pub(crate) struct Alloc {
     /// The number of segments at the bottom of `free` whose memory was never touched, or was
     /// returned to the system.
     untouched: usize,
-    /// Sealed segments, in the order of eviction.
+    /// The queues of sealed segments, which determine the order of eviction.
     pub(crate) queues: Queues,
     /// The sealed segments by their dead share: a list for each level.
     dead_levels: Lists<{ DEAD_LEVELS + 1 }>,
@@ -98,7 +98,7 @@ pub(crate) struct Alloc {
     expiries: BTreeSet<(u32, u32)>,
     /// The last expiry of each segment in `expiries`; 0 for other segments.
     expiry: Vec<u32>,
-    /// Retired memory that readers may still see, in the order of its epochs.
+    /// Retired memory that readers may still see, sorted by epoch.
     retired: VecDeque<RetiredMemory>,
     /// The number of segments in `retired`.
     retired_segments: usize,
@@ -226,7 +226,8 @@ impl Alloc {
         Some(segment)
     }
 
-    /// Takes an untouched segment, if there is one and more than `reserve` segments are free.
+    /// Takes an untouched segment. Returns `None` if no free segment is untouched, or if at most
+    /// `reserve` segments are free.
     pub(crate) fn take_fresh(&mut self, reserve: usize) -> Option<u32> {
         if self.untouched == 0 || self.free.len() <= reserve {
             return None;
@@ -468,7 +469,7 @@ impl Alloc {
     }
 
     /// Takes an open segment of this kind from a dropped handle, with room for `len` bytes and a
-    /// sequence of at least `floor`; `None` if there is none.
+    /// sequence of at least `floor`. Returns `None` if there is no such segment.
     pub(crate) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
         let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;
         let i = self.orphans.iter().position(fits)?;

@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 /// The content of a slot while its handle does not read.
 const NOT_PINNED: u64 = 0;
 
-/// The current epoch. The first one is 1.
+/// The current epoch, counted from 1.
 #[derive(Debug)]
 pub(crate) struct Epoch(AtomicU64);
 

@@ -69,7 +69,8 @@ struct Identity {
 pub(crate) struct HotWords {
     /// The number of buckets in use.
     pub(crate) index_len: AtomicU64,
-    /// The flush floor: items in segments with a lower sequence number are flushed; 0 if none are.
+    /// The flush floor: items in segments with a lower sequence number are flushed; 0 before the
+    /// first flush.
     pub(crate) flush_floor: AtomicU64,
     /// The second at which the pending flush is due; 0 if none is pending.
     pub(crate) flush_at: AtomicU64,
@@ -170,7 +171,7 @@ impl ImageWords {
         self.len.store(path.len() as u64, Ordering::Release);
     }
 
-    /// Returns the path; empty if there is none.
+    /// Returns the path, or an empty path if there is no image.
     pub(crate) fn read(&self) -> Vec<u8> {
         let len = self.len.load(Ordering::Acquire) as usize;
         let words = self.path.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());

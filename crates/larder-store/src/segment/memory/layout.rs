@@ -65,8 +65,8 @@ pub(crate) const SEGMENTS_MIN: usize = 32;
 /// are at least `BLOCKS_MIN` blocks, one of which is shared.
 const BLOCKS_SHARE: usize = 64;
 const BLOCKS_MIN: usize = 2;
-/// If there is room, at least this many handles have blocks of their own, even if the cache starts
-/// with fewer handles.
+/// If [`BLOCKS_SHARE`] allows it, at least this many handles have blocks of their own, even if the
+/// cache starts with fewer handles.
 const BLOCKS_USUAL: usize = 16;
 
 /// Returns the lowest possible limit in bytes, for a cache that counts items in `classes` size

@@ -31,8 +31,8 @@ impl Open {
 }
 
 /// If at least one in this many segments is open, a write takes over an idle open segment of
-/// another handle instead of opening a new one, unless there is none. While handles alternate (see
-/// `write::room`), the write waits for such a segment.
+/// another handle, if there is such a segment, instead of opening a new one. While handles
+/// alternate (see `write::room`), the write waits for such a segment.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes. The simulator (`simulate/s3fifo.rs` of

@@ -119,8 +119,8 @@ impl<'r> Entry<'r> {
     }
 
     /// Returns the word that contains, for the first segment of a chain, the copy of the item on
-    /// flash (`FlashCopy::chain_word`), or 0 if there is none. In a segment of items, the same word
-    /// counts the dead items.
+    /// flash (`FlashCopy::chain_word`), or 0 if there is no copy. In a segment of items, the same
+    /// word counts the dead items.
     pub(crate) fn chain_copy(&self) -> &'r AtomicU64 {
         self.dead_word()
     }
@@ -495,7 +495,7 @@ pub(crate) struct Table {
 /// The offsets of the parts of a growing array. Each part is a segment.
 #[derive(Debug)]
 struct Directory {
-    /// The offset of each part; 0 if it does not exist.
+    /// The offset of each part; 0 for a part that does not exist.
     starts: Box<[AtomicUsize]>,
     /// log2 of the number of elements in a part.
     shift: u32,
@@ -546,7 +546,7 @@ impl Table {
         Self { region, layout, bucket_segments, ghost_segments, page_segments, tag_segments }
     }
 
-    /// Returns the number of segments of a table of `pages` pages on flash.
+    /// Returns the number of segments that a table of `pages` flash pages needs.
     pub(crate) fn segments_for_pages(&self, pages: usize) -> usize {
         self.page_segments.parts(pages)
     }

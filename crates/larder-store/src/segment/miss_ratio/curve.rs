@@ -115,7 +115,8 @@ pub(crate) struct Sample {
     pub(crate) hash: u64,
     /// The number of successive lookups; 0 for a write.
     pub(crate) reads: u32,
-    /// The size and expiry of the live item in memory after the use, or `None` if there is none.
+    /// The size and expiry of the live item in memory after the use, or `None` if there is no such
+    /// item.
     pub(crate) found: Option<Extent>,
     pub(crate) now: Seconds,
 }

@@ -16,7 +16,8 @@ pub(crate) struct Extent {
 #[derive(Debug)]
 pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,
-    /// Hashes in the order of use, the most recent last; [`REMOVED`] for a removed item.
+    /// Hashes, from the least recently to the most recently used item; [`REMOVED`] for a removed
+    /// item.
     positions: Vec<u64>,
     /// The length in bytes of the item at each position; 0 at a position without an item.
     lens: Sums,

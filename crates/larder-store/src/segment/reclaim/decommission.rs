@@ -18,9 +18,9 @@ impl Handle {
         self.give_back()
     }
 
-    /// Gives one segment above the limit back to the system. If none is free, evacuates records to
-    /// free one, unless queued writes to flash must finish first. Returns true if another step may
-    /// free more. Leaves the reserve for writes.
+    /// Gives one segment above the limit back to the system. If no segment is free, evacuates
+    /// records to free a segment, unless queued writes to flash must finish first. Returns true if
+    /// another step may free more. Leaves the reserve for writes.
     fn give_back(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let free = {

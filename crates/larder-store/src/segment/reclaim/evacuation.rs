@@ -50,8 +50,8 @@ impl Handle {
         &mut self.writer().1.writing.evacuation
     }
 
-    /// Chooses a segment to empty, unless one is being emptied. Returns whether a segment is being
-    /// emptied now.
+    /// Chooses a segment to empty, unless a segment is already being emptied. Returns whether a
+    /// segment is being emptied afterwards.
     pub(crate) fn begin_evacuation(&mut self) -> bool {
         if self.evacuation().is_some() {
             return true;
@@ -423,7 +423,7 @@ impl Handle {
     }
 
     /// Opens a segment of `kind`, from the reserve if necessary, unless the open segment for items
-    /// of `kind` has room for `len` bytes. Returns true if there is room.
+    /// of `kind` has room for `len` bytes. Returns true if the open segment now has room.
     fn reserve_room(&mut self, kind: Kind, len: usize) -> bool {
         let (shared, mut writer) = self.writer();
         if writer.has_room(shared, kind, len) {

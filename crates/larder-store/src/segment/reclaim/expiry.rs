@@ -68,8 +68,8 @@ impl Handle {
         end < segments
     }
 
-    /// Starts the search of a segment, and resets the segment's earliest expiry. Any expiry that is
-    /// noted from now on is kept, even that of a record which the search has already passed.
+    /// Starts the search of a segment, and resets the segment's earliest expiry. An expiry that is
+    /// noted from now on counts, even if the search has already passed its item.
     fn begin_walk(&mut self, segment: u32) {
         let (shared, writer) = self.writer();
         writer.handle_shared.block.note_searched(shared.table(), segment);

@@ -209,7 +209,7 @@ impl<'t> Survey<'t> {
     }
 
     /// Returns the first `wanted` segments of a chain, or `None` if the chain is shorter, or if one
-    /// of them belongs to another chain.
+    /// of these segments belongs to another chain.
     fn chain(&self, first: u32, wanted: usize, is_kept: &[bool]) -> Option<Vec<u32>> {
         let mut chain = Vec::with_capacity(wanted);
         let mut next = Some(first);

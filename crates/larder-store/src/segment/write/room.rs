@@ -197,8 +197,8 @@ impl Shared {
         }
     }
 
-    /// Takes an open segment for which `fits` returns true from a handle between two batches. If
-    /// there is none, seals another open segment of such a handle, and returns `None`.
+    /// Takes an open segment for which `fits` returns true from a handle between two batches. If no
+    /// segment fits, seals another open segment of such a handle, and returns `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
             self.handle_list().iter().find_map(|handle_shared| {

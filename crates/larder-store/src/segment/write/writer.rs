@@ -199,8 +199,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Returns the open segment for items of a kind, or `None` if there is none, or if a flush has
-    /// invalidated its items.
+    /// Returns the open segment for items of a kind, or `None` if no such segment is open or a
+    /// flush has invalidated its items.
     fn open_of(&mut self, shared: &Shared, kind: Kind) -> Option<&mut Open> {
         let floor = shared.flush_floor();
         let i = self.open_position(shared, kind)?;
@@ -213,7 +213,7 @@ impl Writer<'_> {
 
     /// Takes over an open segment of this kind from a dropped handle. If too many segments are
     /// open, or memory is short while handles alternate, takes over a segment of the same queue
-    /// from a handle between two batches. Returns false if there is none.
+    /// from a handle between two batches. Returns false if there is no such segment.
     fn adopt(&mut self, shared: &Shared, kind: Kind, len: usize) -> bool {
         let floor = shared.flush_floor();
         let (adopted, crowded) = {

@@ -32,7 +32,7 @@ enum Op {
         cas: Cas,
         tracked: bool,
     },
-    /// Takes a lease of a large value. The test keeps at most four leases, and reads them at its
+    /// Takes a lease on a large value. The test keeps at most four leases, and reads them at its
     /// end.
     Hold(u8),
     /// An upload that is not stored.

@@ -75,7 +75,7 @@ fn hardly_anything_is_lost_by_reading_large_values() {
         }
     });
     settle(&cache);
-    // If a read finds no memory, and no other read or write that could free some is under way, it
+    // If no memory is free for a read, and no read or write under way could free memory, the read
     // may evict items.
     let lost = items - cache.gauges().items;
     assert!(lost < 100, "{lost}: {:?}", cache.flash_gauges());

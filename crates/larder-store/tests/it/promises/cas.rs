@@ -116,7 +116,7 @@ fn many_handles_that_write_a_key_in_turn_use_few_values() {
 }
 
 /// Clients choose extreme CAS values. Checks that fresh values stay within the range of the
-/// counter, and that none is issued twice.
+/// counter, and that no value is issued twice.
 #[test]
 fn extreme_values_of_clients_exhaust_nothing() {
     let near = |value: u64| [value - 1, value, value + 1];
