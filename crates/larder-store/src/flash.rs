@@ -130,8 +130,8 @@ pub struct FlashGauges {
     pub bytes_counted: u64,
     /// Reads under way, and write buffers that are queued or being written.
     pub io_queue: u64,
-    /// Reads and writes of the device that failed since the start. A read with a wrong checksum
-    /// counts as failed.
+    /// Device reads and writes that failed since the start. A read with a wrong checksum counts as
+    /// failed.
     pub failures: u64,
     /// Whether the device is switched off after too many failures.
     pub is_off: bool,

@@ -53,7 +53,7 @@ pub struct Item<'a, L> {
 pub struct FlashLocation {
     /// The number of the page.
     pub page: u32,
-    /// The offset in the page in bytes.
+    /// The offset in bytes within the page.
     pub offset: u32,
 }
 

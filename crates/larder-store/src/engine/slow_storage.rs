@@ -30,7 +30,7 @@ pub enum ReadStart {
     /// No read is needed: no item with this hash is on slower storage, or its read was already
     /// delivered. Repeat the request now.
     NotNeeded,
-    /// At least one read was started or joined. The engine calls the waker at the end of each.
+    /// At least one read was started or joined. The engine calls the waker at the end of each read.
     Started,
     /// Another read cannot start now: too many reads are under way, or too much memory is in use.
     /// Unless this is a read-ahead, the engine calls the waker when another attempt may succeed.

@@ -124,8 +124,8 @@ impl Expiry {
         }
     }
 
-    /// Returns the seconds left at `now`, rounded up: 0 if the item has expired, `None` if it never
-    /// expires.
+    /// Returns the remaining lifetime at `now` in seconds, rounded up: 0 if the item has expired,
+    /// `None` if it never expires.
     #[must_use]
     pub fn left(self, now: impl Into<Now>) -> Option<u32> {
         let now = now.into();
@@ -139,8 +139,8 @@ impl Expiry {
         }
     }
 
-    /// Returns the milliseconds left at `now`: 0 if the item has expired, `None` if it never
-    /// expires.
+    /// Returns the remaining lifetime at `now` in milliseconds: 0 if the item has expired, `None`
+    /// if it never expires.
     #[must_use]
     pub fn left_millis(self, now: Now) -> Option<u64> {
         Some(self.in_millis()?.saturating_sub(now.in_millis()))

@@ -52,8 +52,8 @@ impl GhostEpoch {
 pub struct Ghosts(pub [u64; 2]);
 
 impl Ghosts {
-    /// Adds a ghost for `hash`, in place of an earlier one, and removes outdated ghosts. If all
-    /// slots are taken, removes the oldest ghost.
+    /// Adds a ghost for `hash`. Removes an earlier ghost for `hash`, outdated ghosts, and, if all
+    /// slots are taken, the oldest ghost.
     #[must_use]
     pub fn remember(self, hash: u64, epoch: GhostEpoch) -> Self {
         let kept = self.forget(hash).places().into_iter().filter(|ghost| counts(*ghost, epoch));

@@ -76,7 +76,8 @@ struct Totals {
     queued: u64,
     /// The number of segments in chains of the queue's items.
     chained: u64,
-    /// The number of bytes that have been pushed: the queue's clock.
+    /// The total length in bytes of the items in all segments pushed so far. This is the queue's
+    /// clock.
     pushed: u64,
 }
 
@@ -110,9 +111,9 @@ impl Queues {
         self.entries.resize(segments.max(self.entries.len()), NEW);
     }
 
-    /// Appends a segment that was just sealed to its queue. Its mean item size selects the list.
-    /// This size may differ from the size class that the segment was opened for. The caller has
-    /// already counted the segment's chains.
+    /// Appends a newly sealed segment to its queue. Its mean item size selects the list. This size
+    /// may differ from the size class that the segment was opened for. The caller has already
+    /// counted the segment's chains.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
         let mean = sealed.bytes / u64::from(sealed.items.max(1));
         let factor = (mean.max(1) as f64).powf(self.size_exponent);

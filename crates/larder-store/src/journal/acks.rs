@@ -152,8 +152,8 @@ impl State {
         self.followers.values().all(|follower| follower.has(position)) && self.is_sent(position)
     }
 
-    /// Returns whether the exporter has sent the position's paced changes, or has ended so many
-    /// rounds that the position no longer waits for it.
+    /// Returns whether the exporter has sent the position's paced changes, or has ended enough
+    /// rounds, after which the position no longer waits.
     fn is_sent(&self, position: &AckPosition) -> bool {
         let (Some((offset, until)), Some(exported)) = (position.paced, &self.exported) else {
             return true;

@@ -26,7 +26,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Wakes all readers that wait or pause. They see everything that was written before.
+    /// Wakes all readers that wait or pause. They see everything that was written before this call.
     pub fn notify(&self) {
         // `Release`: a reader of the generation sees everything that was written before.
         self.generation.fetch_add(1, Ordering::Release);

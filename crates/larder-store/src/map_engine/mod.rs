@@ -46,7 +46,8 @@ use std::task::Waker;
 use step::Step;
 
 /// A map of another crate, with the [`Core`] of its cache. The maps are `dashmap::Parts` and
-/// `moka::Records`. Other crates can't add one, because only this crate makes a [`Core`].
+/// `moka::Records`. Other crates can't implement this trait, because only this crate creates a
+/// [`Core`].
 pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// The state of a walk over all items.
     type Walk: Send;
@@ -85,7 +86,7 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     /// [`LimitRefused`]: the limit is unchanged.
     fn set_limit(&self, bytes: usize) -> Result<(), LimitRefused>;
 
-    /// Returns the number of slots of the map's table, and the length of a slot in bytes. `items`
+    /// Returns the number of slots in the map's table, and the length of a slot in bytes. `items`
     /// is the number of items in the map.
     fn slots(&self, items: u64) -> (u64, usize);
 }

@@ -19,8 +19,8 @@ impl Budget {
         Self::bounded(limit, limit)
     }
 
-    /// Returns a budget without a limit on the sum, for a map that evicts automatically. It refuses
-    /// only single reservations of more than `len_max` bytes.
+    /// Returns a budget that does not limit the total, for a map that evicts automatically. It
+    /// refuses only single reservations of more than `len_max` bytes.
     pub(crate) fn unlimited(len_max: usize) -> Arc<Self> {
         Self::bounded(usize::MAX, len_max)
     }

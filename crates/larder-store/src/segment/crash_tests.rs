@@ -153,8 +153,8 @@ impl Oracle {
     }
 }
 
-/// Checks that every byte of a segment belongs to a live or a dead record, and every segment of a
-/// chain to an item. No other thread may use the cache.
+/// Checks that every byte of a segment belongs to a live or a dead record, and that every segment
+/// of a chain belongs to an item. No other thread may use the cache.
 fn check_books(cache: &Cache) {
     let shared = &cache.shared;
     let (table, alloc) = (shared.table(), shared.alloc());

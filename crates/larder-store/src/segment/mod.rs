@@ -244,8 +244,8 @@ impl Cache {
         self.shared.table().header_page().uses.run.store(run, Ordering::Relaxed);
     }
 
-    /// Returns the path that was stored with [`Cache::set_image_path`], or an empty path. A later
-    /// process with the same memory gets the same path.
+    /// Returns the path that was stored with [`Cache::set_image_path`], or an empty path if no path
+    /// was stored. A later process with the same memory gets the same path.
     #[must_use]
     pub fn image_path(&self) -> PathBuf {
         PathBuf::from(OsString::from_vec(self.shared.table().header_page().image.read()))

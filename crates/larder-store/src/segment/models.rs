@@ -342,7 +342,7 @@ fn a_value_is_whole_while_it_is_replaced() {
     });
 }
 
-/// Adds one to a number of two bytes. Returns whether the number existed.
+/// Increments a two-byte number. Returns whether the number existed.
 fn count_up(handle: &mut Handle, name: &[u8]) -> bool {
     handle.begin_batch(NOW);
     let counted = handle.update(key(handle, name), &mut None, |found| {

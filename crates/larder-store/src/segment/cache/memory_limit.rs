@@ -54,8 +54,8 @@ impl Shared {
         wanted.min(segments / 8)
     }
 
-    /// Returns the number of the first segment that was never within the limit. The same holds for
-    /// all later segments.
+    /// Returns the number of the first segment that was never within the limit. No later segment
+    /// was within it either.
     pub(crate) fn segments_seen(&self) -> usize {
         let seen = &self.table().header_page().uses.segments_seen;
         usize::try_from(seen.load(Ordering::Relaxed)).unwrap_or(0)

@@ -44,7 +44,7 @@ impl Shared {
         Self::begin(config, Table::new(region, layout), shape, 0)
     }
 
-    /// Returns a cache in a region of zeroes.
+    /// Returns a new cache in a region that contains only zeroes.
     pub(crate) fn begin(
         config: Config,
         table: Table,

@@ -40,8 +40,8 @@ pub(crate) struct Shared {
     pub(crate) handles: AtomicUsize,
     /// While handles alternate (see `write::room`), only the holder of this lock empties segments.
     pub(crate) evacuating: Mutex<()>,
-    /// The epoch of retired memory for which a write waited in vain, because a reader did not end
-    /// its batch; 0 if there is no such epoch.
+    /// The epoch of retired memory for which a write waited without success, because a reader did
+    /// not end its batch; 0 if there is no such epoch.
     pub(crate) stalled_epoch: AtomicU64,
     pub(crate) secrets: RapidSecrets,
     pub(crate) config: Config,
@@ -237,8 +237,7 @@ impl Shared {
         }
     }
 
-    /// Returns the statistics class of an item, and the length in bytes at which statistics count
-    /// it.
+    /// Returns an item's statistics class, and the length in bytes that statistics count for it.
     pub(crate) fn class_and_footprint(
         &self,
         key_len: usize,

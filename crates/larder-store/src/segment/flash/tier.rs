@@ -68,8 +68,8 @@ pub(crate) struct Flash {
 
 /// The number of maps of reads: enough that threads rarely need the same one.
 const READ_MAPS: usize = 16;
-/// After this many failed reads since it was opened, or after one failed write, a page rests before
-/// its next use.
+/// A page rests before its next use after one failed write, or after this many failed reads since
+/// the page was opened.
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many failed reads and writes within a minute. A read with a
 /// wrong checksum counts as failed. The count starts again at each full minute of the server's
@@ -316,7 +316,8 @@ impl Flash {
         is_there.then_some((page, sequence))
     }
 
-    /// Removes a read that is being dropped from the reads that other requests may join.
+    /// Removes a read from the reads that other requests may join, because the read is being
+    /// dropped.
     pub(crate) fn forget(&self, word: IndexWord, read: *const ()) {
         let mut reads = lock(self.reads_of(word));
         if reads
@@ -499,8 +500,8 @@ impl Flash {
         (0..self.format.pages).map(page).collect()
     }
 
-    /// Returns the total length of a page's items in bytes, at most the length of the written part.
-    /// Items are counted with rounded lengths, whose sum may exceed the written part.
+    /// Returns the total length in bytes of a page's items, limited to the length of the written
+    /// part. Items are counted with rounded lengths, whose sum may exceed the written part.
     fn bytes_of(&self, page: Page<'_>) -> u64 {
         let written = u64::from(page.blocks().load(Relaxed)) * self.format.block_len as u64;
         page.bytes().min(written)

@@ -17,7 +17,8 @@ struct State {
     waiting: VecDeque<(u32, usize)>,
     /// The number of write buffers that threads have taken and not finished yet.
     under_way: usize,
-    /// The number of segments in chains of large items that wait or are under way.
+    /// The number of segments in chains of large items that wait to be written or are being
+    /// written.
     large: usize,
     is_stopping: bool,
 }
@@ -74,8 +75,8 @@ impl Queue {
         Some(next)
     }
 
-    /// Records that a thread has finished a write buffer, and the `chained` segments in the chain
-    /// of its large item.
+    /// Records that a thread has finished a write buffer. `chained` is the number of segments in
+    /// the chain of its large item.
     pub(crate) fn finish(&self, chained: usize) {
         let mut state = self.state();
         state.under_way -= 1;

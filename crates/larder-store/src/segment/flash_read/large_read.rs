@@ -79,7 +79,7 @@ impl LargeValue {
     }
 
     /// Returns whether pieces remain to be read although no read is under way. In this state, no
-    /// end of a read would start them.
+    /// read is left whose end would start them.
     pub(crate) fn is_stalled(&self) -> bool {
         let state = self.state();
         let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());

@@ -81,7 +81,7 @@ impl Shared {
             && self.needs_evictions()
     }
 
-    /// Returns whether a large value of this many segments is written at all.
+    /// Returns whether a large value of this many segments may be written at all.
     pub(crate) fn may_write_large(&self, segments: usize) -> bool {
         segments <= self.limit_segments() / LARGE_MAX_SHARE
     }

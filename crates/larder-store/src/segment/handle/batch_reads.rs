@@ -44,7 +44,7 @@ impl BatchReads {
         fd
     }
 
-    /// Submits the started reads, and completes the finished ones, if any read is under way.
+    /// If any read is under way, submits the started reads and completes the finished reads.
     pub(crate) fn drive(&mut self) {
         if let Some(reader) = self.reader.as_mut().filter(|reader| reader.under_way() > 0) {
             reader.submit();

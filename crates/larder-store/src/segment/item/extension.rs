@@ -28,8 +28,8 @@ const TAG_LEN: usize = 8;
 pub(crate) struct Extension(NonZeroU64);
 
 impl Extension {
-    /// Returns the extension of an item with these fields, or `None` if the item needs none.
-    /// Lengths are in bytes.
+    /// Returns the extension of an item with these fields, or `None` if the item needs no
+    /// extension. Lengths are in bytes.
     #[inline]
     pub(crate) fn of(
         key_len: usize,

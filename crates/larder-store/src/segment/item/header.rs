@@ -150,16 +150,16 @@ impl Header {
     }
 }
 
-/// Returns the code of expiry `at` for a segment with this base, or `None` if it needs [`WIDE`]. An
-/// expiry at or before the base is stored as one second after the base. That second has already
-/// come, because the base is one second before the segment was opened.
+/// Encodes the expiry `at` for a segment with this base. Returns `None` if the expiry needs
+/// [`WIDE`]. An expiry at or before the base is stored as one second after the base. That second
+/// has already come, because the base is one second before the segment was opened.
 pub(crate) fn expiry_code(base: Seconds, at: Option<Seconds>) -> Option<u16> {
     let Some(at) = at else { return Some(NEVER) };
     let delta = at.0.saturating_sub(base.0).max(1);
     u16::try_from(delta).ok().filter(|&code| code != WIDE)
 }
 
-/// Returns the expiry of a code other than [`WIDE`], or `None` if the item never expires.
+/// Decodes an expiry code other than [`WIDE`]. Returns `None` if the item never expires.
 #[inline]
 pub(crate) fn expiry_of(base: Seconds, code: u16) -> Option<Seconds> {
     (code != NEVER).then(|| Seconds(base.0.saturating_add(code.into())))

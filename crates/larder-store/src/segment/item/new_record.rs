@@ -16,7 +16,7 @@ pub(crate) struct NewRecord<'v> {
     pub(crate) fetched: bool,
     pub(crate) accessed: Seconds,
     pub(crate) extension: Option<Extension>,
-    /// The item's tags, as words, and the key behind them.
+    /// The item's tags, as words, followed by its key.
     pub(crate) tags_and_key: &'v [u8],
     /// The inline value, in up to three pieces.
     pub(crate) value: [&'v [u8]; 3],

@@ -151,7 +151,7 @@ impl<'p> Record<'p> {
         self.key() == key
     }
 
-    /// Returns the item's tags, as words, and the key behind them.
+    /// Returns the item's tags, as words, followed by its key.
     pub(crate) fn tags_and_key(&self) -> &'p [u8] {
         let (key_offset, key_len) = self.key_place();
         let start = self.fields_end();
@@ -238,7 +238,7 @@ impl<'p> Record<'p> {
         self.cas_word().map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Returns the 32-bit word at offset `at` behind the CAS and the extension.
+    /// Returns the 32-bit word that starts `at` bytes after the CAS and the extension.
     fn half(&self, at: usize) -> &'p crate::segment::sync::AtomicU32 {
         let words = usize::from(self.cas) + usize::from(self.header.has(State::Extended));
         self.table.region.half(self.offset + 8 + 8 * words + at)

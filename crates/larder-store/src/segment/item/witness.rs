@@ -11,32 +11,32 @@ use std::marker::PhantomData;
 pub(crate) struct Witness<'p>(PhantomData<&'p ()>);
 
 impl<'p> Witness<'p> {
-    /// Returns a proof by an epoch pin: memory that a reader could find under the pin is not
+    /// Derives a proof from an epoch pin: memory that a reader could find under the pin is not
     /// recycled before the pin ends.
     pub(crate) fn pinned(_: Pinned<'p>) -> Self {
         Self(PhantomData)
     }
 
-    /// Returns a proof by the stripe lock, for items whose keys belong to that stripe: while it is
-    /// locked, their index words do not change.
+    /// Derives a proof from the stripe lock, for items whose keys belong to that stripe: while it
+    /// is locked, their index words do not change.
     pub(crate) fn locked<B: Buckets>(_: &'p LockedStripe<'_, B>) -> Self {
         Self(PhantomData)
     }
 
-    /// Returns a proof by exclusive use of the region, after a restart.
+    /// Derives a proof from exclusive use of the region, after a restart.
     pub(crate) fn alone(_: &'p Table) -> Self {
         Self(PhantomData)
     }
 
-    /// Returns a proof by a finished read: the device no longer writes to the buffer, which belongs
-    /// to the read.
+    /// Derives a proof from a finished read: the device no longer writes to the buffer, which
+    /// belongs to the read.
     pub(crate) fn buffered(_: &'p Buffer) -> Self {
         Self(PhantomData)
     }
 
-    /// Returns a proof by ownership of the sealed segment. Only the owner retires the segment, and
-    /// no dead record in it is replaced while it is owned. Does not cover records that are marked
-    /// dead.
+    /// Derives a proof from ownership of the sealed segment. Only the owner retires the segment,
+    /// and no dead record in it is replaced while it is owned. Does not cover records that are
+    /// marked dead.
     pub(crate) fn owner(_: &'p OwnedSegment) -> Self {
         Self(PhantomData)
     }

@@ -94,7 +94,7 @@ pub(crate) struct Alloc {
     dead_levels: Lists<{ DEAD_LEVELS + 1 }>,
     /// The dead level of each segment, plus one; 0 if the segment is not queued.
     dead_level: Vec<u8>,
-    /// The sealed segments whose items all expire, by their last expiry.
+    /// The sealed segments whose items all expire, as pairs of last expiry and segment number.
     expiries: BTreeSet<(u32, u32)>,
     /// The last expiry of each segment in `expiries`; 0 for other segments.
     expiry: Vec<u32>,
@@ -108,8 +108,8 @@ pub(crate) struct Alloc {
     pub(crate) open: usize,
     /// The number of segments that uploads hold.
     pub(crate) uploading: usize,
-    /// The number of segments with values that are being read from flash, or were read and not used
-    /// yet.
+    /// The number of segments that hold values from flash: values that are being read, or that were
+    /// read but not used yet.
     pub(crate) reading: usize,
     /// The number of segments that the index, the ghosts and the table of tags use.
     pub(crate) indexing: usize,
@@ -191,7 +191,7 @@ impl Alloc {
         alloc
     }
 
-    /// Extends the arrays to segments below `segments`.
+    /// Extends the arrays that are indexed by segment number to `segments` elements.
     fn extend(&mut self, segments: usize) {
         self.queues.extend(segments);
         self.dead_levels.extend(segments);

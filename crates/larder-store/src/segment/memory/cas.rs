@@ -253,7 +253,7 @@ mod tests {
                     drawn.is_ok_and(|cas| cas > old) || drawn.is_err(),
                     "{drawn:?} after {old}"
                 );
-                // The other handle may still have values of its block.
+                // The other handle may have values left in its block.
                 let others = drawn.or_else(|_| handles[1 - i].draw(&words, &limit, 0));
                 let Ok(cas) = others.or_else(|_| handles[i].draw(&words, &limit, 0)) else { break };
                 assert!(seen.insert(cas) && cas < end, "{cas} twice, or not below {end}");

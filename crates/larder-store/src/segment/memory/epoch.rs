@@ -148,7 +148,7 @@ impl<S: AsRef<PinSlot>> Drop for Pin<S> {
     }
 }
 
-/// A guard of an entered pin.
+/// A guard that keeps the slot of its pin entered.
 pub(crate) struct PinGuard<'p, S: AsRef<PinSlot>> {
     pin: &'p Pin<S>,
 }

@@ -30,9 +30,9 @@ const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
 /// The maximum number of young blocks of a handle. The handle drops further blocks. Young blocks
 /// accumulate while a reader keeps the waiting blocks from becoming ready.
 const YOUNG_MAX: usize = 8192;
-/// The maximum total length in bytes of the ready blocks of one length in a handle. If a handle has
-/// more, it gives blocks with half of this total length to the pool. Other handles reuse these
-/// blocks before they allocate new memory.
+/// A handle keeps ready blocks of one length up to this total length in bytes. If it has more, it
+/// gives blocks with half of this total length to the pool. Other handles reuse these blocks before
+/// they allocate new memory.
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
 /// The number of ready blocks of one length above which a handle may give blocks to the pool.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };

@@ -67,13 +67,12 @@ impl Block {
         self.add(table, class, 1_u64.wrapping_neg(), (bytes as u64).wrapping_neg());
     }
 
-    /// Returns the number and the bytes of the items that are counted in a class.
+    /// Returns the two counts of a class: the number of items, and their length in bytes.
     pub(crate) fn counts(self, table: &Table, class: usize) -> [u64; 2] {
         self.words(table, class).each_ref().map(|word| word.load(Relaxed))
     }
 
-    /// Sets the number and the bytes of the items of a class. No other thread may count at the same
-    /// time.
+    /// Sets the two counts of a class. No other thread may count at the same time.
     pub(crate) fn set_counts(self, table: &Table, class: usize, counts: [u64; 2]) {
         for (word, count) in self.words(table, class).iter().zip(counts) {
             word.store(count, Relaxed);

@@ -82,8 +82,8 @@ pub(crate) struct HotWords {
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
 pub(crate) struct OrderWords {
-    /// The sequence number of the next segment or page to be opened, from 1. In practice 64 bits do
-    /// not wrap.
+    /// The sequence number of the next segment or page to be opened, counted from 1. In practice 64
+    /// bits do not wrap.
     pub(crate) sequence: AtomicU64,
     /// The number of flushes that took effect.
     pub(crate) flush_generation: AtomicU64,
@@ -119,8 +119,8 @@ pub(crate) struct ProcessWords {
     pub(crate) note: AtomicU64,
     /// A hash of the size classes by which items are counted.
     pub(crate) classes: AtomicU64,
-    /// The number of the first segment that was never within the limit. The same holds for all
-    /// later segments.
+    /// The number of the first segment that was never within the limit. No later segment was within
+    /// it either.
     pub(crate) segments_seen: AtomicU64,
     /// 1 if several handles have ever shared a block.
     pub(crate) has_shared_block: AtomicU64,
@@ -153,7 +153,7 @@ pub(crate) struct ImageWords {
 
 const IMAGE_PATH_WORDS: usize = 31;
 
-/// The maximum length of the path of an image, in bytes.
+/// The maximum length in bytes of an image's path.
 pub const IMAGE_PATH_LEN_MAX: usize = 8 * IMAGE_PATH_WORDS;
 
 impl ImageWords {
@@ -246,7 +246,7 @@ pub(crate) struct RegionParameters {
     pub(crate) classes: usize,
     /// The identifier of the machine's boot in which the region was made.
     pub(crate) boot: u128,
-    /// The length of the system's pages in bytes.
+    /// The length in bytes of the system's pages.
     pub(crate) page_len: usize,
 }
 

@@ -250,8 +250,8 @@ impl<'t> Survey<'t> {
         Record::candidate_at(self.table, offset, self.cas, Witness::alone(self.table)).key()
     }
 
-    /// Counts the index words into each segment and page. Removes words that refer to no possible
-    /// item or are in a wrong bucket. Returns the words into suspect segments.
+    /// Counts the index words that refer to each segment and page. Removes words that refer to no
+    /// possible item or are in a wrong bucket. Returns the words that refer to suspect segments.
     pub(super) fn count_items(&mut self, index: &'t Index<Table>) -> Vec<Reference<'t>> {
         let mut references = Vec::new();
         index.retain_in_own_bucket(|slot, word| {

@@ -213,8 +213,8 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Returns the extension of an item with this key, or `None` if the item needs none. `tags_len`
-    /// is in bytes.
+    /// Returns the extension of an item with this key, or `None` if the item needs no extension.
+    /// `tags_len` is in bytes.
     #[inline]
     pub(super) fn extension(&self, attributes: &Attributes, tags_len: usize) -> Option<Extension> {
         let early = attributes.expiry.early_millis();

@@ -31,7 +31,7 @@ const WAITS_MAX_WITHOUT_RETIRED: u32 = 64;
 /// The maximum number of times that a write waits while handles alternate: about a second in all.
 const WAITS_MAX_TIGHT: u32 = 10_000;
 /// The maximum number of attempts to take a segment before a write is refused. Each attempt frees
-/// memory or waits. While handles alternate, it is [`WAITS_MAX_TIGHT`].
+/// memory or waits. While handles alternate, the maximum is [`WAITS_MAX_TIGHT`].
 const ROUNDS_MAX: u32 = 1000;
 
 impl Handle {

@@ -66,8 +66,8 @@ impl Region {
         })
     }
 
-    /// From now on, the first access to a word or byte that was not accessed before fails the
-    /// model.
+    /// Makes the model fail if a thread, from now on, accesses a word or byte that was never
+    /// accessed before.
     #[cfg(test)]
     pub(crate) fn freeze(&self) {
         self.is_frozen.store(true, Ordering::SeqCst);
