@@ -22,7 +22,7 @@ const VALUE: [u8; 16] = [b'v'; 16];
 const MANY: u32 = 10_000_000;
 /// The number of items that fit in the small cache with room to spare.
 const FEW: u32 = 200_000;
-/// The number of items for the state in which memory is full: more than fit.
+/// The number of items that are set to fill memory: more than fit in the cache.
 const FULL: u32 = 2_000_000;
 
 fn engine(limit_mib: usize) -> segment::Handle {

@@ -177,8 +177,8 @@ impl Map for Records {
             }
         });
         if is_large {
-            // Moka delays evictions for hundreds of stores. If the stored items are large, that
-            // would exceed the limit by too much.
+            // Moka delays evictions for hundreds of stores. If the stored items are large, the
+            // cache would exceed its limit by too much.
             self.cache.run_pending_tasks();
         }
     }

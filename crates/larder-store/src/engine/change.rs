@@ -44,7 +44,7 @@ pub enum Change<'v> {
 pub enum NewTags<'v> {
     /// No tags.
     None,
-    /// The tags of the old item; none if there is no old item.
+    /// The tags of the old item; no tags if there is no old item.
     Same,
     /// These tags; at most `TAGS_MAX`.
     These(&'v [Tag]),
@@ -84,9 +84,9 @@ pub enum NewValue<'v> {
     Prepend(&'v [u8]),
     /// The uploaded value.
     Uploaded,
-    /// The item's value, then the uploaded one.
+    /// The item's value, then the uploaded value.
     AppendUploaded,
-    /// The uploaded value, then the item's.
+    /// The uploaded value, then the item's value.
     PrependUploaded,
 }
 

@@ -127,7 +127,7 @@ impl Queues {
         self.put_back(segment);
     }
 
-    /// Appends a segment again, because it was removed from its queue but could not be emptied. It
+    /// Puts back a segment that was removed from its queue but could not be emptied. The segment
     /// becomes the youngest of its list. Has no effect on a segment that is in a queue.
     pub fn put_back(&mut self, segment: u32) {
         let Some(entry) = self.entries.get_mut(segment as usize) else { return };

@@ -223,8 +223,8 @@ impl Acknowledgements {
         state.wake();
     }
 
-    /// Starts the next pacing round, and ends waits of paced changes that have lasted five rounds.
-    /// The exporter calls this function at a regular interval.
+    /// Starts the next pacing round, and ends the waits for the exporter that have lasted five
+    /// rounds. The exporter calls this function at a regular interval.
     pub fn end_pacing_round(&self) {
         let mut state = self.lock();
         state.rounds += 1;

@@ -39,7 +39,7 @@ impl Notifier {
         }
     }
 
-    /// Wakes only the readers that wait, for a change that is not urgent. Readers that pause see it
+    /// Wakes only waiting readers, for a change that is not urgent. Paused readers see the change
     /// after their pause.
     pub fn notify_waiting(&self) {
         fence(Ordering::SeqCst);

@@ -204,8 +204,8 @@ impl Reader {
     /// Returns a reader of the entries that are written from now on.
     #[must_use]
     pub fn at_end(ring: &Arc<Ring>) -> Self {
-        // Entries are counted before they are published. So no entry that is still to be read is
-        // counted, except one that is being written now.
+        // Entries are counted before they are published. So of the entries that this reader has yet
+        // to read, at most the entry that is being written now is already counted.
         let passed = ring.entries();
         Self { ring: Arc::clone(ring), at: ring.end(), passed, key: Vec::new() }
     }
@@ -220,8 +220,7 @@ impl Reader {
             return Err(Overrun);
         }
         let reader = |at, passed| Self { ring: Arc::clone(ring), at, passed, key: Vec::new() };
-        // The number of earlier entries is not known, so the entries that are still to be read are
-        // counted.
+        // The number of earlier entries is not known, so this counts the later entries instead.
         let (mut ahead, mut counted) = (reader(offset, 0), 0);
         let entries = ring.entries();
         while ahead.take()?.is_some() {

@@ -392,7 +392,7 @@ fn is_uploaded(value: &NewValue<'_>) -> bool {
 }
 
 impl Core {
-    /// Returns the totals, without the memory of the map's table.
+    /// Returns the totals. They do not include the memory of the map's table.
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
         let apart = !Arc::ptr_eq(&self.items, &self.uploads);
         let used = self.items.used() + if apart { self.uploads.used() } else { 0 };

@@ -70,7 +70,7 @@ impl Lookups for Handle {
         let mut is_complete = true;
         for hint in &mut self.hints {
             if !hint.seek(region, 0) {
-                // Few items are in their second bucket, so it is not prefetched earlier.
+                // Few items are in their second bucket, so that bucket is not prefetched earlier.
                 region.prefetch(hint.buckets[1]);
                 is_complete = false;
             }

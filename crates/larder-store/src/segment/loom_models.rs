@@ -309,7 +309,7 @@ fn two_writers_of_a_stripe_do_not_take_the_same_word() {
     });
 }
 
-/// An index over the region, with items in open segments of it.
+/// An index over a region, and the items in the region's open segments.
 struct Items {
     index: Index<Table>,
     alloc: Mutex<Alloc>,

@@ -252,8 +252,7 @@ impl Cache {
     }
 
     /// Stores the path of the image that this process has written. An empty path means that there
-    /// is no image. Stores an empty path if the given one is longer than
-    /// [`IMAGE_PATH_LEN_MAX`].
+    /// is no image. If `path` is longer than [`IMAGE_PATH_LEN_MAX`], stores an empty path instead.
     pub fn set_image_path(&self, path: &Path) {
         self.shared.table().header_page().image.store(path.as_os_str().as_bytes());
     }

@@ -194,7 +194,7 @@ impl Table {
             }
             if old.0 != 0 {
                 // Ages the other words: a tag that is not used again is displaced before the new
-                // one.
+                // tag.
                 for (other, entry) in entries.iter().filter(|(other, _)| *other != position) {
                     if entry.used() > 0 {
                         self.replace_tag(*other, *entry, entry.with_used(entry.used() - 1));

@@ -88,7 +88,7 @@ impl Shared {
         Ok(Self::assemble(config, index, alloc, 0, flash))
     }
 
-    /// Returns an empty flash tier, with its table of pages in segments.
+    /// Returns an empty flash tier. Its table of pages is in segments.
     pub(crate) fn begin_flash(
         flash: &FlashConfig,
         config: &Config,

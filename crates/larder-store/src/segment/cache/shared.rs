@@ -184,7 +184,8 @@ impl Shared {
             // The last handle was dropped, so the next process finds no unfinished change.
             self.table().header_page().uses.running.store(0, Ordering::Release);
         }
-        // Under the lock of the list, so that totals count these counters exactly once.
+        // This happens under the lock of the list, so that totals count these counters exactly
+        // once.
         self.departed.absorb(&handle_shared.stats);
     }
 

@@ -214,8 +214,8 @@ impl Format {
         FlashLocation { page: self.page_of(word) as u32, offset: offset as u32 }
     }
 
-    /// Returns the start and the end, in bytes on the device, of the first read of an item. Both
-    /// are multiples of `align`, and the range lies in one block.
+    /// Returns the device offsets, in bytes, at which the first read of an item starts and ends.
+    /// Both are multiples of `align`, and the range lies in one block.
     pub(crate) fn extent(&self, word: IndexWord, align: usize) -> (u64, u64) {
         let (offset, align, block) = (self.offset_of(word), align as u64, self.block_len as u64);
         let block_end = (offset / block + 1) * block;

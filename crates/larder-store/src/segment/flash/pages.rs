@@ -48,7 +48,7 @@ impl<'t> Page<'t> {
         self.table.region.word(self.at + 8 * i)
     }
 
-    /// Returns the sequence that the page got when it was opened, or 0 while it is free.
+    /// Returns the sequence that the page received when it was opened, or 0 while the page is free.
     pub(crate) fn sequence(&self) -> Sequence {
         self.word(0).load(Ordering::Acquire)
     }
@@ -179,7 +179,7 @@ pub(crate) struct Lists {
     /// The open page of each bucket, and the next block in it. `None` if the bucket has no open
     /// page.
     open: [Option<(u32, u32)>; BUCKETS],
-    /// The resting pages, with the second at which each becomes free.
+    /// The resting pages, each with the second at which it becomes free.
     resting: Vec<(u32, Seconds)>,
     /// How often each page has rested since the start.
     rests: HashMap<u32, u32>,

@@ -29,8 +29,8 @@ pub(crate) struct Flash {
     /// The maximum number of reads that one handle may have under way.
     pub(crate) depth: usize,
     settings: Mutex<FlashSettings>,
-    /// A copy of the setting that is read without the lock of `settings`, like the next four
-    /// fields.
+    /// Like the next four fields, a copy of a setting, which can be read without the lock of
+    /// `settings`.
     item_size: AtomicUsize,
     low_ttl: AtomicU32,
     /// A copy of the setting; `u32::MAX` if the setting is `None`.

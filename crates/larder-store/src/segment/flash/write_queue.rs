@@ -41,7 +41,7 @@ impl Queue {
         self.state().large
     }
 
-    /// Queues a write buffer, with the `chained` segments in the chain of its large item.
+    /// Queues a write buffer. `chained` is the number of segments in the chain of its large item.
     pub(crate) fn push(&self, segment: u32, chained: usize) {
         let mut state = self.state();
         state.waiting.push_back((segment, chained));

@@ -131,9 +131,9 @@ impl Handle {
         visited
     }
 
-    /// Visits an item that was read, if its index word still exists, it is live, and there was
-    /// memory for its value. Returns false if the word does not exist any more, or if the value was
-    /// given away.
+    /// Visits an item that was read, if its index word still exists, the item is live, and memory
+    /// was free for its value. Returns false if the word does not exist any more, or if the value
+    /// was given away.
     fn visit_if_live(
         &mut self,
         hash: u64,

@@ -47,8 +47,8 @@ impl Writer<'_> {
             return false;
         };
         // Count this as a read of the page. Then either this thread sees that the page is being
-        // emptied, or the thread that empties the page waits for this thread. In the second case,
-        // that thread then removes the new index word, too.
+        // emptied, or the thread that empties the page waits for this thread and then also removes
+        // the new index word.
         page.reads().fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let is_there = shared.has_copy_on_flash(locked_slot.word, record);

@@ -22,13 +22,13 @@ use crate::segment::sync::{Ordering, fence};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When the oldest page is dropped, its items with hits are kept up to this share of a page, in
-/// percent.
+/// When the oldest page is dropped, items with hits are kept until they fill this percentage of a
+/// page.
 const KEPT_SHARE: u64 = 15;
-/// The maximum time to wait for a change before checking again.
+/// A wait for a change checks again after at most this time.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The maximum time of one wait for the write queue, or for reads of a page to end, before checking
-/// again.
+/// A wait for the write queue, or for the reads of a page to end, checks again after at most this
+/// time.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
 /// The maximum number of successive waits for a write buffer, if a writing thread waits for a free
 /// page. After that, items are dropped if they can't be kept at once.
@@ -164,8 +164,8 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         let (sum, count) = lists
             .full()
             .fold((0, 0), |(sum, count), number| (sum + page(number).bytes(), count + 1_u64));
-        // The mean counts as at most half a page, because rewriting a fuller page would write many
-        // items again for little room.
+        // The mean counts as at most half a page, because rewriting a fuller page would free little
+        // space for many written items.
         let mean = (sum / count).min(flash.format.page_len() / 2);
         #[expect(clippy::cast_precision_loss, reason = "the share is approximate")]
         let is_sparse = (page(least).bytes() as f64) < mean as f64 * settings.max_frag;

@@ -332,9 +332,9 @@ impl<B: Buckets> Index<B> {
         word.hash_with(self.bucket_hash_of(bucket, word, [self.len(); 2], &|_| 0))
     }
 
-    /// Returns the bucket hash of a word in `bucket`, in an index of `len` buckets, with enough
-    /// bits to choose among `wanted_len` buckets. Calls `rehash` only if the bucket's number and
-    /// the word together do not contain these bits.
+    /// Returns the bucket hash of a word in `bucket`, with enough bits to choose among `wanted_len`
+    /// buckets. The index has `len` buckets. Calls `rehash` only if the bucket's number and the
+    /// word together do not contain these bits.
     fn bucket_hash_of(
         &self,
         bucket: usize,
@@ -411,9 +411,9 @@ fn flip(hash_prefix: u16, stripe_mask: u32) -> u32 {
     mixed & !stripe_mask | (stripe_mask + 1)
 }
 
-/// Returns the bucket of a bucket hash in an index of `len` buckets, by linear hashing. Takes as
-/// many low bits of the bucket hash as the highest bucket number has. If the bucket with this
-/// number does not exist yet, the highest of these bits is cleared. `len` is not 0.
+/// Maps a bucket hash to a bucket of an index with `len` buckets, by linear hashing. Takes as many
+/// low bits of the bucket hash as the highest bucket number has. If the bucket with this number
+/// does not exist yet, the highest of these bits is cleared. `len` is not 0.
 #[inline]
 fn fold(bucket_hash: u32, len: usize) -> usize {
     let mask = u64::MAX >> ((len as u64 - 1) | 1).leading_zeros();

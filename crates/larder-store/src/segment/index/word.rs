@@ -39,7 +39,7 @@ const GROWTH_MASK: u64 = (1 << GROWTH_BITS) - 1;
 /// The maximum frequency. The simulator has a copy (`simulate/s3fifo.rs` of `larder-capacity`).
 pub(crate) const FREQ_MAX: u8 = 3;
 
-/// The largest region that locations can address, in bytes.
+/// The length in bytes of the largest region that locations can address.
 pub(crate) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
 
 /// An index word: the content of a slot of the index. Zero is an empty slot.

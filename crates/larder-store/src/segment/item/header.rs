@@ -27,8 +27,8 @@ pub(crate) const SHORT_KEY_MAX: usize = 255;
 
 /// The expiry code of items that never expire.
 const NEVER: u16 = 0;
-/// The expiry code of items whose exact expiry follows the header, because they expire too long
-/// after the base or are written to flash.
+/// The expiry code of items whose exact expiry follows the header, because the items expire too
+/// long after the base or are written to flash.
 pub(crate) const WIDE: u16 = u16::MAX;
 
 /// The bits of the state byte.

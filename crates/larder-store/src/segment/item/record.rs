@@ -180,7 +180,7 @@ impl<'p> Record<'p> {
         self.published(start, self.value_offset() - start)
     }
 
-    /// Returns the offset in the region of the value, or of its tail if there is a chain.
+    /// Returns the region offset of the value, or of the value's tail if there is a chain.
     #[inline]
     pub(crate) fn value_offset(&self) -> usize {
         let (offset, len) = self.key_place();
@@ -387,9 +387,9 @@ impl<'p> Record<'p> {
         (self.item_len() - self.len()).div_ceil(segment_len)
     }
 
-    /// Changes attributes in place, in one word, so that readers see either all of the change or
-    /// none of it. Returns false if the change needs a new record. The caller holds the lock of the
-    /// stripe.
+    /// Changes attributes in place, in one word, so that readers see either the complete change or
+    /// the old attributes. Returns false if the change needs a new record. The caller holds the
+    /// lock of the stripe.
     pub(crate) fn set_attributes(&self, attributes: &Attributes) -> bool {
         let entry = self.entry();
         // An item in a write buffer or a read buffer does not change in place.

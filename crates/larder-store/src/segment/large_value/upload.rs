@@ -68,7 +68,7 @@ impl Upload {
         *self.shared.alloc().held_by_values(self.is_flash_read) -= count;
     }
 
-    /// Refuses an upload of another cache, whose segments have no meaning in this one.
+    /// Refuses an upload of another cache, whose segment numbers have no meaning in this cache.
     pub(crate) fn check_owner(&self, shared: &Arc<Shared>) -> Result<(), Refusal> {
         if Arc::ptr_eq(&self.shared, shared) { Ok(()) } else { Err(Refusal::WrongUpload) }
     }

@@ -11,8 +11,8 @@ use crate::eviction::{GhostClock, Kind, Queues, Sealed, Sweep, Victim};
 use crate::segment::sync::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The limit cannot be lowered so far that index, ghosts and tags exceed this share of all
-/// segments, in percent. They do not shrink, and items need the rest.
+/// The limit cannot be lowered so far that index, ghosts and tags exceed this percentage of all
+/// segments. Index, ghosts and tags do not shrink, and items need the rest.
 const INDEX_SHARE_MAX: usize = 60;
 /// In a cache with flash, this share replaces `INDEX_SHARE_MAX`, because index words use most of
 /// the memory. It also limits the growth of the index.
@@ -126,8 +126,8 @@ pub(crate) struct Alloc {
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
-    /// After the limit is lowered, index, ghosts and tags use at most this share of all segments,
-    /// in percent.
+    /// After the limit is lowered, index, ghosts and tags use at most this percentage of all
+    /// segments.
     pub(crate) index_share_max: usize,
 }
 
@@ -643,8 +643,9 @@ mod tests {
         assert_eq!(alloc.free(), 31);
     }
 
-    /// Returns the sorted durations of single choices among `segments` segments. Takes alternately
-    /// a segment with expired items, a dead segment and the next victim, and queues each again.
+    /// Returns the sorted durations of single choices among `segments` segments. Alternately takes
+    /// a segment with expired items, a dead segment and the next victim, and queues each segment
+    /// again.
     #[expect(clippy::disallowed_methods, reason = "this test measures time")]
     fn choices(segments: u32) -> Vec<std::time::Duration> {
         let mut alloc = Alloc::new(segments, segments, 0.7);

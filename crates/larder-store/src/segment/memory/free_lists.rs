@@ -49,8 +49,8 @@ pub(crate) struct FreeBlock {
     pub(crate) sequence: Sequence,
 }
 
-/// Returns the number of blocks of `len` bytes that a handle takes from the pool, or gives to it,
-/// at a time.
+/// Returns how many blocks of `len` bytes a handle takes from the pool, or gives to the pool, at a
+/// time.
 fn share(len: usize) -> usize {
     (OWN_BYTES / 2 / len.max(1)).max(OWN_MIN / 2)
 }

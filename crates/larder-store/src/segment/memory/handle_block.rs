@@ -101,7 +101,8 @@ impl Block {
         self.segment(table, 2).store(segment + 1, Relaxed);
     }
 
-    /// Returns the segment that was last searched for expired items, or `None` if there is none.
+    /// Returns the segment that was last searched for expired items, or `None` before the first
+    /// search.
     pub(crate) fn searched(self, table: &Table) -> Option<u32> {
         self.segment(table, 2).load(Relaxed).checked_sub(1)
     }

@@ -69,7 +69,7 @@ const BLOCKS_MIN: usize = 2;
 /// cache starts with fewer handles.
 const BLOCKS_USUAL: usize = 16;
 
-/// Returns the lowest possible limit in bytes, for a cache that counts items in `classes` size
+/// Returns the lowest possible limit, in bytes, of a cache that counts items in `classes` size
 /// classes.
 pub(crate) const fn limit_min(classes: usize) -> usize {
     FIXED_LEN + BLOCKS_MIN * block_len(classes) + SEGMENTS_MIN * (SEGMENT_LEN_MIN + PER_SEGMENT_LEN)

@@ -43,7 +43,7 @@ const READS_MAX: f64 = 65_536.0;
 /// The number of samples that a handle buffers before it adds them to the curve.
 pub(crate) const WAITING_MAX: usize = 32;
 
-/// An estimate of the hit ratio under other memory limits, if the cache were LRU.
+/// An estimate of the hit ratio that an LRU cache would have under other memory limits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MissRatioCurve {
     /// Multiples of the current limit in ascending order, each with the hit ratio at that limit,

@@ -5,11 +5,12 @@ use crate::segment::memory::table::SegmentState;
 use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
-/// The maximum number of records that one step evacuates: some hundred microseconds of work.
+/// The maximum number of records that one step evacuates: a few hundred microseconds of work.
 const STEP: usize = 256;
 
 impl Handle {
-    /// Does one step towards a lowered limit. Returns true if there is more to do now.
+    /// Does one step of the work that follows a lowered limit. Returns true if there is more to do
+    /// now.
     pub(crate) fn step_to_limit(&mut self) -> bool {
         let changes = self.shared.limit_changes.load(Ordering::Acquire);
         if std::mem::replace(&mut self.limit_changes, changes) != changes {

@@ -129,8 +129,8 @@ impl Handle {
         Some((EvacuationReason::Evict(victim.queue), victim.segment))
     }
 
-    /// Demotes items to flash that were idle for `ext_item_age` seconds, if that is set. Returns
-    /// true if this step demoted at least half of the records that it read.
+    /// Demotes items to flash that were idle for `ext_item_age` seconds. Does nothing if that
+    /// setting is off. Returns true if this step demoted at least half of the records that it read.
     pub(crate) fn demote_idle_step(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let age = shared.flash.as_ref().filter(|flash| !flash.is_off()).and_then(Flash::item_age);
@@ -192,7 +192,7 @@ impl Handle {
         }
     }
 
-    /// Evacuates one record before a write. The next one is prefetched during the write.
+    /// Evacuates one record before a write. The next record is prefetched during the write.
     pub(crate) fn evacuate_before_write(&mut self) {
         if self.evacuation().is_some() {
             self.evacuate_records(1);

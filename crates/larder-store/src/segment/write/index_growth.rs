@@ -9,8 +9,8 @@ use crate::segment::memory::allocator::{Alloc, INDEX_SHARE_FLASH};
 use crate::segment::sync::wait_for_others;
 use std::sync::Arc;
 
-/// The index grows once more than this share of its words is in use, in percent. The simulator has
-/// a copy (`ITEMS_PER_BUCKET` in `simulate/ghost_table.rs` of `larder-capacity`).
+/// The index grows once more than this percentage of its words is in use. The simulator has a copy
+/// (`ITEMS_PER_BUCKET` in `simulate/ghost_table.rs` of `larder-capacity`).
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;

@@ -25,8 +25,8 @@ const RETIRED_SHARE_MAX: usize = 8;
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
 /// waits for a core.
 const WAITS_MAX: u32 = 1000;
-/// The maximum number of times that a write waits although no retired memory waits for readers, in
-/// a cache that evicts: a few milliseconds in all.
+/// In a cache that evicts, a write waits at most this many times while no retired memory waits for
+/// readers: a few milliseconds in all.
 const WAITS_MAX_WITHOUT_RETIRED: u32 = 64;
 /// The maximum number of times that a write waits while handles alternate: about a second in all.
 const WAITS_MAX_TIGHT: u32 = 10_000;

@@ -51,7 +51,8 @@ impl Test {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Runs `work(thread, engine)` on every thread, and the clock and maintenance on this thread.
+    /// Runs `work(thread, engine)` on several threads, while this thread advances the clock and
+    /// does maintenance.
     fn run<S: Subject>(&self, cache: &S, work: impl Fn(usize, &mut S::Handle) + Sync) {
         thread::scope(|scope| {
             for i in 0..self.threads {

@@ -154,7 +154,8 @@ fn a_change_of_a_large_value_outdates_its_copy_on_flash() {
         settle(&cache);
     }
     assert!(cache.flash_gauges().unwrap().recache > 20, "{:?}", cache.flash_gauges());
-    // These values evict the changed ones, because they are read as often as the changed ones were.
+    // These values evict the changed values, because they are read as often as the changed values
+    // were.
     fill_large(&cache, &mut client, 300..600);
     for i in (0..3).flat_map(|_| 300..600) {
         assert!(client.get(&key(i)).is_some(), "{i}");

@@ -55,8 +55,8 @@ fn memory_does_not_grow_with_dropped_handles() {
     assert!(more <= 4 * 1024, "{more} KiB more for {HANDLES} handles and no item");
 }
 
-/// Does the same as `memory_does_not_grow_with_dropped_handles`, with items that stay. These items
-/// need 140 KiB.
+/// Does the same as `memory_does_not_grow_with_dropped_handles`, with items that are not removed.
+/// These items need 140 KiB.
 #[test]
 fn items_of_dropped_handles_take_little_memory() {
     let cache = cache(64 * MIB);

@@ -94,7 +94,7 @@ mod mapped {
         }
 
         /// Makes the system map the pages of a range now, which takes less time than mapping each
-        /// at its first access. Ignores errors. Does nothing on systems other than Linux.
+        /// page at its first access. Ignores errors. Does nothing on systems other than Linux.
         pub(crate) fn populate(&self, offset: usize, len: usize) {
             #[cfg(target_os = "linux")]
             let populated = self.map.advise_range(memmap2::Advice::PopulateWrite, offset, len);

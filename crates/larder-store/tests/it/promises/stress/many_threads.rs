@@ -75,7 +75,7 @@ fn a_hundred_and_twenty_eight_threads_set_values_in_four_mebibytes() {
     check(&small_cache(4 * MIB, 128), 128, 2000);
 }
 
-/// There are more threads than the cache's configuration says.
+/// More threads set values than the cache's configuration announces.
 #[test]
 fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);

@@ -38,7 +38,8 @@ struct Scenario {
     evict: bool,
     /// Whether all items are flushed from time to time.
     flushes: bool,
-    /// The maximum of the limit, which changes during the test; `None` if it does not change.
+    /// The highest value of the memory limit, which changes during the test; `None` if it does not
+    /// change.
     limit_bytes_max: Option<usize>,
 }
 
@@ -74,7 +75,7 @@ impl Shared {
         self.floor.fetch_max(version, Ordering::SeqCst);
     }
 
-    /// Records that a read may not return this version or an earlier one if it starts now.
+    /// Records that a read that starts now may not return this version or an earlier version.
     fn note_gone(&self, version: u64) {
         self.floor.fetch_max(version + 1, Ordering::SeqCst);
     }
