@@ -114,7 +114,7 @@ fn full_cache() -> segment::Cache {
     cache
 }
 
-/// Returns the number of operations a second in all, with one thread for each of `caches`.
+/// Returns the total number of operations per second, with one thread for each of `caches`.
 fn measure(caches: &[&segment::Cache], operations: &[Operation]) -> f64 {
     let (stop, ready) = (AtomicBool::new(false), Barrier::new(caches.len() + 1));
     let work = |number: usize| {

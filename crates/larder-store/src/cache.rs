@@ -78,7 +78,8 @@ pub trait Cache: Clone + Send + Sync + 'static {
     /// Makes a handle for the calling thread.
     fn engine(&self) -> Self::Engine;
 
-    /// Returns the operations on the cache as a whole. A wrapper returns those of its inner cache.
+    /// Returns the operations on the cache as a whole. A wrapper returns the operations of its
+    /// inner cache.
     fn control(&self) -> &dyn CacheControl;
 }
 

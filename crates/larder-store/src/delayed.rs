@@ -51,7 +51,7 @@ impl Storage {
         Arc::new(Self { waits: Mutex::default(), random: AtomicU64::new(seed | 1) })
     }
 
-    /// Creates storage with a thread that ends its reads and acknowledgements. The thread runs
+    /// Creates storage with a thread that completes its reads and acknowledgements. The thread runs
     /// while the storage exists.
     ///
     /// # Errors

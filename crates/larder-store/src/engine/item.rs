@@ -98,8 +98,8 @@ impl<L: Lease> Value<'_, L> {
 pub trait Lease: Clone {
     /// Returns the length of the value in bytes.
     fn len(&self) -> usize;
-    /// Returns the bytes from `offset` on that are contiguous in memory: at least one if `offset <
-    /// len`.
+    /// Returns the bytes from `offset` on that are contiguous in memory: at least one byte if
+    /// `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
     /// Returns the number of bytes of memory that the lease protects from reuse.
     fn memory(&self) -> usize {

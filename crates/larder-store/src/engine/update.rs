@@ -42,8 +42,8 @@ pub trait Uploads {
     /// for an upload of another engine.
     fn memory_of(&self, upload: &Self::Upload) -> usize;
 
-    /// Returns the appended bytes from `offset` on that are contiguous in memory: at least one if
-    /// `offset` is below the number of appended bytes. Returns an empty slice for an upload of
+    /// Returns the appended bytes from `offset` on that are contiguous in memory: at least one byte
+    /// if `offset` is below the number of appended bytes. Returns an empty slice for an upload of
     /// another engine.
     fn uploaded<'u>(&self, upload: &'u Self::Upload, offset: usize) -> &'u [u8];
 
@@ -94,8 +94,8 @@ pub trait Updates: Lookups + Uploads {
 
     /// Sets the fence for all later changes through this handle. `None` removes the limit. An
     /// update that the fence does not allow closes the fence and returns [`Refusal::Pending`]. A
-    /// flush that it does not allow closes it and has no effect. Only handles with a journal
-    /// support fences, because only they receive changes that other nodes forward.
+    /// flush that the fence does not allow closes the fence and has no effect. Only handles with a
+    /// journal support fences, because only they receive changes that other nodes forward.
     fn set_fence(&mut self, _fence: Option<Arc<Fence>>) {}
 
     /// Returns the tag with this name, for use in [`Change::Put`]. Adds the tag to the table of

@@ -15,7 +15,7 @@ pub enum WalkState {
     End,
 }
 
-/// The position from which another walk can continue a walk: see [`Walks::walk_position`].
+/// The position from which a new walk can continue an earlier walk: see [`Walks::walk_position`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkPosition {
     /// A position for [`Walks::walk_from`]; never 0.
@@ -43,7 +43,7 @@ pub trait Walks: Lookups {
         self.walk()
     }
 
-    /// Returns the position from which another walk can continue this one.
+    /// Returns the position from which another walk can continue this walk.
     fn walk_position(&self, _walk: &Self::Walk) -> WalkPosition {
         WalkPosition::Unsupported
     }

@@ -93,8 +93,9 @@ pub struct Queues {
 impl Queues {
     /// Returns empty queues for the segments 0 to `segments` − 1. Of two size classes, the class
     /// whose oldest segment has the larger `age × mean item size ^ size_exponent` is evicted first.
-    /// The age is the number of bytes that were pushed to the queue since then. With an exponent of
-    /// 0, item size has no effect. With 1, the fewest items are evicted for the memory gained.
+    /// The age of a segment is the number of bytes that were pushed to the queue since the segment
+    /// itself was pushed. With an exponent of 0, item size has no effect. With 1, the fewest items
+    /// are evicted for the memory gained.
     #[must_use]
     pub fn new(segments: usize, size_exponent: f64) -> Self {
         Self {

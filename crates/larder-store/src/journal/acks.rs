@@ -25,7 +25,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// A paced change waits for at most this many exporter rounds.
 pub(super) const PACE_ROUNDS: u64 = 5;
 
-/// The flag in [`Acknowledgements::mode`] that changes are paced.
+/// The flag in [`Acknowledgements::mode`] that is set while changes are paced.
 const PACED: u8 = 0x80;
 
 /// Which changes wait for acknowledgements.
@@ -152,8 +152,8 @@ impl State {
         self.followers.values().all(|follower| follower.has(position)) && self.is_sent(position)
     }
 
-    /// Returns whether the exporter has sent the position's paced changes, or has ended enough
-    /// rounds, after which the position no longer waits.
+    /// Returns whether the exporter has sent the position's paced changes, or has ended so many
+    /// rounds that the position no longer waits.
     fn is_sent(&self, position: &AckPosition) -> bool {
         let (Some((offset, until)), Some(exported)) = (position.paced, &self.exported) else {
             return true;

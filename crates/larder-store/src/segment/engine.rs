@@ -410,8 +410,8 @@ enum FlashLookup<'p> {
     Nothing,
 }
 
-/// Looks up a key that was not found in memory. Searches flash, and memory again, because another
-/// thread may have copied the item back.
+/// Looks up a key that was not found in memory. Searches flash, and searches memory again, because
+/// another thread may have copied the item back.
 #[cold]
 #[inline(never)]
 fn look_up_on_flash<'p>(

@@ -32,7 +32,7 @@ pub(crate) struct WriteState {
     /// The open segments, at most one of each kind.
     pub(crate) open: Vec<Open>,
     /// The write buffers for items that are demoted to flash: one for each bucket of pages, and one
-    /// for a large item. `None` if no buffer is being filled.
+    /// for a large item. An entry is `None` while its buffer is not being filled.
     pub(crate) write_buffers: [Option<Open>; BUCKETS + 1],
     /// The segment that the handle is emptying; `None` if it is not emptying one.
     pub(crate) evacuation: Option<Evacuation>,

@@ -413,7 +413,7 @@ impl Flash {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // Room may have appeared before the waker was added.
+        // A read may have ended, or a buffer may have been returned, before the waker was added.
         if self.room_events() != seen {
             self.wake_next();
         }

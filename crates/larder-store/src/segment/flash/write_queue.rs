@@ -15,7 +15,7 @@ pub(crate) struct Queue {
 struct State {
     /// The write buffers, each with the number of segments in the chain of its large item.
     waiting: VecDeque<(u32, usize)>,
-    /// The number of write buffers that threads have taken and not finished yet.
+    /// The number of write buffers that threads have taken but not finished yet.
     under_way: usize,
     /// The number of segments in chains of large items that wait to be written or are being
     /// written.

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// When the oldest page is dropped, items with hits are kept until they fill this percentage of a
 /// page.
 const KEPT_SHARE: u64 = 15;
-/// A wait for a change checks again after at most this time.
+/// The thread that empties pages waits at most this long before it looks for work again.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// A wait for the write queue, or for the reads of a page to end, checks again after at most this
 /// time.

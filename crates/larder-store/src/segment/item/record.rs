@@ -353,7 +353,7 @@ impl<'p> Record<'p> {
     }
 
     /// Counts the first hit of the item since it was written to its segment: adds the item's length
-    /// in bytes to the first hits of the segment.
+    /// in bytes to the segment's count of first hits.
     pub(crate) fn count_first_hit(&self) {
         let len = u32::try_from(self.item_len()).unwrap_or(u32::MAX);
         self.entry().first_hits().fetch_add(len, Ordering::Relaxed);

@@ -191,9 +191,10 @@ impl<'r> Entry<'r> {
         let word =
             self.dead_word().fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).ok()?;
         if self.sequence().load(Ordering::Acquire) != sequence {
-            // The segment was emptied and opened again since the first check. It could not be
-            // retired again before this addition, because too few of its bytes counted as dead. If
-            // it is a chain now, the word has another meaning, so both changes are undone.
+            // The segment was emptied and opened again since the first check. The segment could not
+            // be retired again before this addition, because too few of its bytes counted as dead.
+            // If the segment belongs to a chain now, the word has another meaning, so both changes
+            // are undone.
             let undone = u64::from(len).wrapping_sub(TAKEN_ONE);
             self.dead_word().fetch_add(undone, Ordering::AcqRel);
             return None;
@@ -328,7 +329,7 @@ impl<'r> Entry<'r> {
         [Open, Sealed, Retired, WriteBuffer, ReadBuffers].into_iter().any(|state| self.is(state))
     }
 
-    /// Returns the number of the part of the growing array that is in this segment.
+    /// Returns the number of this segment's part in its growing array.
     pub(crate) fn part(&self) -> &'r AtomicU32 {
         self.half(11)
     }

@@ -33,7 +33,7 @@ const THRESHOLD_MAX: u64 = u64::MAX / ONE_IN_MIN;
 /// most loads.
 const KEYS_MAX: usize = 8192;
 /// The sample starts over if its threshold was lowered before, it now has fewer keys than this, and
-/// these fill the memory of the largest factor.
+/// the items of these keys fill the memory of the largest factor.
 const KEYS_MIN: usize = KEYS_MAX / 32;
 
 /// The number of sampled lookups after which counts are halved, so that the estimate follows the

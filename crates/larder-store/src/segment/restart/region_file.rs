@@ -35,7 +35,7 @@ pub enum Restart {
 pub enum ColdStartReason {
     /// The file contains no region.
     NoRegion,
-    /// Another version of Larder, or one for another kind of machine, made the region.
+    /// The region was made by another version of Larder, or on another kind of machine.
     OtherVersion,
     /// The machine has rebooted since the region was made.
     OtherBoot,

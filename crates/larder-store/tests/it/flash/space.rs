@@ -163,8 +163,8 @@ impl Wake for Calls {
     }
 }
 
-/// Checks that a waiting request is not woken while no buffer is free. Otherwise it would try again
-/// and again, and keep a core busy.
+/// Checks that a waiting request is not woken while no buffer is free. Otherwise the request would
+/// try again and again, and keep a core busy.
 #[test]
 fn a_request_that_waits_for_a_buffer_is_woken_when_one_is_free() {
     let device = Memory::new(64 * MIB, 3);

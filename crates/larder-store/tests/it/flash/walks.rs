@@ -89,7 +89,7 @@ fn a_walk_shows_the_items_that_lookups_find() {
     }
 }
 
-/// Walks in parts of about `items` items: each walk continues at the position of the walk before.
+/// Walks in parts of about `items` items: each walk continues at the position of the previous walk.
 /// Calls `visit` with the number of each key, and returns the number of parts.
 fn walk_in_parts(client: &mut Client, items: usize, mut visit: impl FnMut(usize)) -> usize {
     let (mut position, mut parts) = (0, 0);

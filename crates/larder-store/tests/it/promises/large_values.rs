@@ -1,4 +1,4 @@
-//! The memory of large values in transfer.
+//! The engine counts the memory of large values in transfer exactly.
 
 use super::common::*;
 use larder_store::segment::Handle;
