@@ -23,7 +23,7 @@ pub enum Change<'v> {
         /// Whether the change counts as an access.
         access: Access,
     },
-    /// Store an item. It replaces an existing one.
+    /// Store an item. It replaces an existing item.
     Put {
         /// All attributes of the new item.
         attributes: Attributes,

@@ -3,7 +3,7 @@
 /// A cache's totals, for `stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Items in memory and on flash, including expired and flushed ones that the engine has not
+    /// Items in memory and on flash, including expired and flushed items that the engine has not
     /// removed yet.
     pub items: u64,
     /// Bytes that memcached would count for the items in memory (see [`SizeClasses::footprint`]),

@@ -47,9 +47,9 @@ pub trait Uploads {
     /// another engine.
     fn uploaded<'u>(&self, upload: &'u Self::Upload, offset: usize) -> &'u [u8];
 
-    /// Returns the memory that leases and uploads use above their shares. While a share is
-    /// exceeded, the server disconnects some of the peers that use it, before it has to refuse
-    /// requests of others.
+    /// Returns the number of bytes by which leases and uploads exceed their shares of memory. While
+    /// a share is exceeded, the server disconnects some of the peers that use it, before it has to
+    /// refuse requests of others.
     fn excess_memory(&self) -> ExcessMemory {
         ExcessMemory::default()
     }

@@ -28,7 +28,7 @@ pub struct Notifier {
 impl Notifier {
     /// Wakes all readers that wait or pause. They see everything that was written before this call.
     pub fn notify(&self) {
-        // `Release`: a reader of the generation sees everything that was written before.
+        // `Release`: a reader of the generation sees everything that was written before this call.
         self.generation.fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
         let waiting = self.waiting.load(Ordering::Relaxed) + self.paused.load(Ordering::Relaxed);

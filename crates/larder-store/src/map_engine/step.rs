@@ -50,7 +50,7 @@ pub enum Verdict {
     Keep,
     /// Remove the record, if there is one.
     Remove,
-    /// Store this record. It replaces an existing one.
+    /// Store this record. It replaces an existing record.
     Store(Record),
 }
 

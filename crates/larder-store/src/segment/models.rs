@@ -696,8 +696,8 @@ fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
 
 #[test]
 fn a_borrowed_value_does_not_change_while_dead_records_are_replaced() {
-    // The number of runs of the model, and of runs in which records were replaced. Not all runs
-    // replace any, because the segment with all dead records may be emptied first.
+    // The number of runs of the model, and of runs in which records were replaced. Some runs
+    // replace no records, because the segment with all dead records may be emptied first.
     static RUNS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
     explore(600, || {
         let (cache, handles) = cache_with_free_blocks(2);

@@ -196,7 +196,7 @@ fn overwritten_large_values_leave_no_memory_in_use() {
     let cache = cache(256, true);
     let mut handle = cache.handle();
     let segment_len = handle.shared.segment_len();
-    // The front of each value is in segments of its own, the rest among other items.
+    // The front of each value is in segments of its own, and the rest is among other items.
     let value = vec![7; 2 * segment_len + segment_len / 3];
     for i in 0..3000_u32 {
         handle.begin_batch(NOW);

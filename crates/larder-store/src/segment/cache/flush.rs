@@ -74,7 +74,7 @@ impl Shared {
     pub(crate) fn flush_now(&self) {
         self.table().header_page().flush(&mut self.alloc());
         // The open segments of all handles are below the floor now, so the next write of each
-        // handle opens another one.
+        // handle opens another segment.
         self.end_flush();
     }
 
@@ -101,7 +101,7 @@ impl Shared {
         }
         let mut alloc = self.alloc();
         // Another thread may have flushed since the check. A second flush would invalidate items
-        // that were stored after the first.
+        // that were stored after the first flush.
         if page.is_flush_due(now) {
             page.flush(&mut alloc);
             drop(alloc);

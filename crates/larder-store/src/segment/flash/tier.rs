@@ -434,7 +434,7 @@ impl Flash {
     }
 
     /// Announces room for another read: wakes the request that has waited longest. If no read is
-    /// under way, wakes all requests, because no end of a read would wake the next one.
+    /// under way, wakes all requests, because no end of a read would wake the next request.
     pub(crate) fn wake_waiters(&self) {
         self.room_events.fetch_add(1, Ordering::SeqCst);
         self.wake_next();

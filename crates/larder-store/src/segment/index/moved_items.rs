@@ -29,8 +29,8 @@ const REPORTS_MAX: usize = 4096;
 pub(crate) struct Walks {
     /// The number of walks. It changes only under the lock of `list`.
     count: AtomicUsize,
-    /// Inserts acquire this lock while they hold the lock of a stripe. So each thread holds it only
-    /// briefly, to add a report or to move the reports to a walk.
+    /// Inserts acquire this lock while they hold the lock of a stripe. So each thread holds this
+    /// lock only briefly, to add a report or to move the reports to a walk.
     list: Mutex<List>,
 }
 

@@ -343,7 +343,7 @@ impl Alloc {
         self.present -= 1;
     }
 
-    /// Adds a segment that was just sealed to its queue.
+    /// Adds a newly sealed segment to its queue.
     pub(crate) fn enqueue(&mut self, queued: QueueEntry, sealed: Sealed) {
         self.queues.push(queued.segment, sealed);
         self.list(queued);

@@ -58,10 +58,10 @@ fn share(len: usize) -> usize {
 /// The free blocks of one handle.
 #[derive(Debug, Default)]
 pub(crate) struct FreeLists {
-    /// Blocks that readers may still see, with their lengths.
+    /// Blocks, with their lengths, that readers may still see.
     young: Vec<(usize, FreeBlock)>,
-    /// Blocks that can be overwritten once all readers of [`FreeLists::epoch`] and of earlier
-    /// epochs have finished, with their lengths.
+    /// Blocks, with their lengths, that can be overwritten once all readers of [`FreeLists::epoch`]
+    /// and of earlier epochs have finished.
     waiting: Vec<(usize, FreeBlock)>,
     epoch: u64,
     /// Blocks that can be overwritten now: one list for each length. There are no lists before the

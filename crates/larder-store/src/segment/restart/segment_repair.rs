@@ -101,9 +101,9 @@ impl<'t> Survey<'t> {
         let (mut at, mut dead) = (start, 0);
         while at < end {
             let record = self.record(at);
-            // A record that was never published may have partly overwritten a dead one. Its place
-            // still ends where the dead record's header says, but the words after the header may be
-            // from either record.
+            // A record that was never published may have partly overwritten a dead record. Its
+            // place still ends where the dead record's header says, but the words after the header
+            // may be from either record.
             let is_dead_place = record.header.has(State::Dead)
                 && record.header.key_len() > 0
                 && at + record.len() <= end;

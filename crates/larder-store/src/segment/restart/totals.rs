@@ -145,7 +145,7 @@ impl Survey<'_> {
             let added = mean.wrapping_mul(off.cast_unsigned());
             *largest = [count.wrapping_add_signed(off), bytes.wrapping_add(added)];
         }
-        // If this process dies now, the next one reads all items.
+        // If this process dies now, the next process reads all items.
         uses.classes.store(0, Ordering::Release);
         for (i, block) in blocks().enumerate() {
             for (class, sum) in sums.iter().enumerate() {

@@ -132,7 +132,7 @@ macro_rules! test_engine {
     };
 }
 
-/// Stores an item, whether or not an old one exists.
+/// Stores an item, whether or not an old item exists.
 pub(crate) fn set(engine: &mut impl Engine, key: &[u8], value: &[u8]) -> Result<u64, Refusal> {
     set_with(engine, key, value, Attributes::default())
 }

@@ -93,8 +93,8 @@ fn check(evict: bool) {
             assert!(get(&mut engine, name) == Some(value(*name)), "a stored item stays");
         }
     }
-    // This limit is higher than any before, because a cache that does not evict may still hold all
-    // items.
+    // This limit is higher than all earlier limits, because a cache that does not evict may still
+    // hold all items.
     cache.set_limit(32 * MIB).unwrap();
     for i in 0..1000 {
         let name = name(WRITERS, i);

@@ -143,7 +143,7 @@ mod allocated {
             Ok(Self { start, layout })
         }
 
-        /// Always fails: this memory supports no files.
+        /// Always fails: an allocation can't be in a file.
         pub(crate) fn of_file(_: std::fs::File, _: usize) -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }
