@@ -17,8 +17,8 @@ impl<'c> Batch<'c> {
     }
 
     /// Prefetches the items of `keys` into the processor's caches. This saves time if the program
-    /// reads the keys next, in this order, and their items are not in these caches yet. Batches of
-    /// about 32 keys are best.
+    /// next reads the keys in this order, and the processor's caches do not contain their items
+    /// yet. Batches of about 32 keys are best.
     pub fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         self.claim.prefetch(keys);
     }

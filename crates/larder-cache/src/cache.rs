@@ -151,7 +151,7 @@ impl Cache {
     }
 
     /// Returns the number of items, including expired and cleared items that maintenance has not
-    /// removed yet. Adds up the counts of all handles. It is therefore too slow to call for each
+    /// removed yet. It adds up the counts of all handles, which is too slow for a call in each
     /// request.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
 
-/// The maximum length of a key in bytes.
+/// The maximum length of a key, in bytes.
 pub const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 
-/// The maximum number of tags of an item.
+/// The maximum number of tags per item.
 pub const TAGS_MAX: usize = larder_store::TAGS_MAX;
 
-/// The maximum length of a tag in bytes.
+/// The maximum length of a tag, in bytes.
 pub const TAG_LEN_MAX: usize = larder_operations::TAG_LEN_MAX;
 
 /// Options of an insert: see [`crate::Cache::insert_with`].
@@ -47,9 +47,9 @@ impl InsertOptions {
     }
 }
 
-/// A value and its options: the result of a maker of [`crate::Cache::get_or_insert_with`]. A value
-/// converts to an insertion without options. A pair of a value and [`InsertOptions`] converts to an
-/// insertion with these options.
+/// A value and its options, which the maker of a [`crate::Cache::get_or_insert_with`] call returns.
+/// A value converts to an insertion without options. A pair of a value and [`InsertOptions`]
+/// converts to an insertion with these options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insertion {
     pub(crate) value: Bytes,
@@ -90,8 +90,8 @@ pub enum InsertError {
     /// Key and value together are longer than [`crate::Builder::item_size_max`], or than half of
     /// the memory.
     TooLarge,
-    /// Readers or writers use all segments, so no item can be evicted now; or there is no memory
-    /// for the table of tags. A retry may succeed.
+    /// No item can be evicted now, because readers or writers use all segments, or the cache could
+    /// not allocate memory for the table of tags. A retry may succeed.
     OutOfMemory,
 }
 

@@ -7,15 +7,16 @@ use larder_store::segment::MissRatioCurve;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Lookups that found a value. [`crate::Cache::contains`], TTLs, counters, updates and iterators
-    /// do not count.
+    /// Lookups that found a value. Excludes lookups by [`crate::Cache::contains`], TTLs, counters,
+    /// updates and iterators.
     pub hits: u64,
-    /// Lookups that found no value or an expired one, with the same exceptions.
+    /// Lookups that found no value or an expired value, with the same exclusions as [`Self::hits`].
     pub misses: u64,
     /// Values that were stored, except by counters.
     pub insertions: u64,
-    /// Values that the cache refused because they are too large or because no memory was left.
-    /// Refusals because of an invalid key or tag, or a lack of memory for tags, do not count.
+    /// Values that the cache refused because they are too large or because the cache could not
+    /// allocate memory for them. Refusals because of an invalid key or tag, or a lack of memory for
+    /// tags, do not count.
     pub refusals: u64,
     /// Items that the cache evicted to make room.
     pub evictions: u64,

@@ -21,7 +21,7 @@ use larder_store::{
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
-/// The number of slots. Further concurrent calls get a temporary handle each.
+/// The number of slots. Each further concurrent call gets a temporary handle.
 const SLOTS: usize = 64;
 /// All items belong to one class of the statistics.
 const CLASSES: usize = 1;
@@ -291,7 +291,7 @@ impl Claim<'_> {
         self.worker.handle().crawl_soon();
     }
 
-    /// Prefetches the items of the next lookups, in the order of the lookups.
+    /// Prefetches the items under `keys`, which the next lookups read in this order.
     pub(crate) fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         let handle = self.worker.handle();
         for key in keys {

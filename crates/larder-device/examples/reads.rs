@@ -244,7 +244,7 @@ impl Waiting {
 /// Returns the processor time of this process, user and system together.
 fn cpu_time() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: there is room for the result.
+    // SAFETY: `usage` has space for the result.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     // SAFETY: the struct consists of integers. If the system wrote nothing, they are zeros, which
     // are valid.

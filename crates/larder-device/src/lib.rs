@@ -30,8 +30,8 @@ use std::sync::Arc;
 #[cfg(unix)]
 use std::os::fd::RawFd;
 
-/// Replaces the type of a file descriptor on systems that have none, where [`Device::descriptor`]
-/// returns `None`.
+/// Stands in for the type of a file descriptor on systems without file descriptors, where
+/// [`Device::descriptor`] returns `None`.
 #[cfg(not(unix))]
 type RawFd = i32;
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 /// addresses must be multiples of the sector length.
 const SECTOR_LEN: usize = 512;
 
-/// The faults of a [`Memory`]. A rate of n affects a random one in n reads or writes. A rate of 0
-/// affects none.
+/// The faults of a [`Memory`]. With a rate of n, a fault affects one in n reads or writes at
+/// random. With a rate of 0, it affects no reads or writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The maximum delay of each read, write and sync.
@@ -30,8 +30,8 @@ pub struct Faults {
     pub torn_writes: u32,
     /// Whether torn writes report success.
     pub torn_unnoticed: bool,
-    /// The offset and the length of a defective range in bytes. Reads and writes that overlap it
-    /// fail with EIO.
+    /// The offset and the length, in bytes, of a defective range. Reads and writes that overlap the
+    /// range fail with EIO.
     pub defect: Option<(u64, u64)>,
     /// Whether all writes fail with ENOSPC.
     pub is_full: bool,

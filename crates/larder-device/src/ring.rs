@@ -17,8 +17,8 @@ const RETRIES_MAX: u32 = 64;
 const ENTER_RETRIES_MAX: u32 = 64;
 /// The maximum number of registered files. Reads from other files take slightly longer.
 const FILES_MAX: usize = 64;
-/// The pause before another attempt if the system call fails with which dropping the ring waits for
-/// its reads.
+/// Dropping a ring waits for its reads with a system call. If the call fails, the ring waits this
+/// long before it calls again.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reads of one thread.

@@ -76,8 +76,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// together would exceed their limit, or the engine has no memory.
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
-    /// Returns whether uploads, of all protocols together, use more than their share of memory. If
-    /// so, the caller abandons a slow upload.
+    /// Returns whether the uploads of all protocols together use more than their share of memory.
+    /// If so, the caller abandons a slow upload.
     fn lacks_memory(&self) -> bool;
 
     /// Appends a piece to an upload.
@@ -87,7 +87,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
 }
 
-/// Returns whether memcached's text protocol has to write a key in base64.
+/// Returns whether memcached's text protocol has to encode a key in base64.
 pub(crate) fn is_binary(key: &[u8]) -> bool {
     key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f)
 }
@@ -116,7 +116,8 @@ pub(crate) struct ListedItem {
 pub(crate) enum LookupOutcome {
     /// An item.
     Found(StoredItem),
-    /// No item, or no memory to read a large one from slower storage.
+    /// There is no item, or the memory limit does not allow reading a large item from slower
+    /// storage.
     Missing,
     /// The item is large, and too many large values are being sent already.
     Busy,
@@ -143,7 +144,7 @@ pub(crate) struct StoredItem {
     /// The value in pieces. The pieces of a large value in this server's cache are not copied: they
     /// point into the cache.
     pub(crate) value: Vec<Bytes>,
-    /// The CAS, which changes with every write; 0 if the engine keeps none.
+    /// The CAS, which changes with every write; 0 if the engine stores no CAS values.
     pub(crate) cas: u64,
     /// Client flags, which the cache does not interpret.
     pub(crate) client_flags: u32,

@@ -35,7 +35,7 @@ pub(crate) trait RemoteOperation: Sync {
     fn read(&self, answer: &Answer<'_>, reply: &Bytes) -> Option<Self::Outcome>;
 }
 
-/// Encodes an expiry as the time to live at `now` in seconds, rounded up.
+/// Encodes an expiry as the remaining time to live at `now`, in seconds, rounded up.
 fn exptime(expiry: Expiry, now: Now) -> Exptime {
     match expiry.left(now) {
         None => Exptime::NEVER,
@@ -278,7 +278,7 @@ pub(crate) fn interpret<O: RemoteOperation>(op: &O, reply: &Bytes) -> ReplyOutco
     }
 }
 
-/// Returns a lower bound of a reply's length in bytes, given its first bytes.
+/// Returns a lower bound for the length, in bytes, of a reply that starts with `start`.
 pub(crate) fn reply_len(start: &[u8]) -> usize {
     if let Read::Incomplete { wanted } = read_text(start) { wanted } else { start.len() }
 }

@@ -41,7 +41,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower_service::Service;
 
-/// The maximum length in bytes of the head of an HTTP/1 request.
+/// The maximum length of an HTTP/1 request's head, in bytes.
 const HEAD_MAX: usize = 16 << 10;
 /// The time limit for receiving the head of an HTTP/1 request.
 const HEAD_TIME: Duration = Duration::from_secs(30);
@@ -53,22 +53,22 @@ const IDLE_TIME: Duration = Duration::from_secs(30);
 const PING_TIME: Duration = Duration::from_secs(15);
 /// The time limit for the reply to a ping.
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Memory reserved for a connection, in bytes. An idle HTTP/2 connection takes 20 KiB.
+/// Memory reserved for a connection, in bytes. An idle HTTP/2 connection uses 20 KiB.
 const CONNECTION_LEN: usize = 24 << 10;
 /// Memory reserved for a request, in bytes: its head, buffers and the state of its handler.
 const REQUEST_LEN: usize = 16 << 10;
-/// Memory counted for a request's head in addition to its fields, in bytes.
+/// The memory, in bytes, that a request's head counts in addition to its path and header fields.
 const HEAD_LEN_MIN: usize = 512;
 /// Additional memory reserved for a TLS connection, in bytes: a record in each direction, and keys.
 const TLS_LEN: usize = 48 << 10;
 /// The maximum number of concurrent requests on an HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
-/// The flow-control window of an HTTP/2 stream in bytes.
+/// The flow-control window of an HTTP/2 stream, in bytes.
 const STREAM_WINDOW: u32 = 32 << 10;
-/// The flow-control window of an HTTP/2 connection in bytes.
+/// The flow-control window of an HTTP/2 connection, in bytes.
 const CONNECTION_WINDOW: u32 = 64 << 10;
-/// The pause after accepting a connection has failed, for example because no file descriptor was
-/// free.
+/// After a failed `accept`, for example because no file descriptor is free, the server waits this
+/// long before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// If a handler has not read the whole body of an HTTP/1 request, the rest is read within this time
 /// limit. If the limit passes, the connection is closed after the reply.
@@ -289,7 +289,7 @@ impl Acceptor {
     }
 
     /// Reserves memory for a connection. Closes idle and slow connections if necessary. Returns
-    /// `None` if there is no memory and no connection is idle or slow.
+    /// `None` if the memory limit is reached and no connection is idle or slow.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
@@ -306,8 +306,9 @@ impl Acceptor {
         }
     }
 
-    /// Serves a connection in a new task. The task keeps `kept` until it ends. If there are too
-    /// many connections, and none is idle or slow, drops the new connection and `kept`.
+    /// Serves a connection in a new task, which holds `kept` until it terminates. If the limit of
+    /// open connections is reached and no connection is idle or slow, drops the new connection and
+    /// `kept`.
     fn serve(&self, stream: TcpStream, kept: impl Send + 'static) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);
@@ -368,9 +369,9 @@ impl Acceptor {
     }
 }
 
-/// Serves a connection until it ends. After an order to close it, the connection accepts no further
-/// requests, an HTTP/2 peer receives GOAWAY with the last accepted stream, and serving stops when
-/// the time limit in the order has passed.
+/// Serves a connection until it is closed. After an order to close it, the connection accepts no
+/// further requests, an HTTP/2 peer receives GOAWAY with the last accepted stream, and serving
+/// stops when the time limit in the order has passed.
 async fn until_ordered<C: GracefulConnection>(
     connection: C,
     mut order: EndOrder,

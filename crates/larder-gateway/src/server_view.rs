@@ -77,7 +77,7 @@ pub trait ServerView: Send + Sync + 'static {
     /// This time is longer during a planned change of the group's leader.
     fn retry_time(&self, group: Group) -> Duration;
 
-    /// Opens a request to the leader of a group, which is another server.
+    /// Opens a request to the leader of `group`. This leader is another server.
     fn open_route(&self, group: Group) -> Box<dyn RemoteRequest>;
 
     /// Returns whether clients may list keys.
@@ -139,7 +139,7 @@ pub enum RemoteState {
     /// The connection was lost: the request may have been executed, but the rest of its reply will
     /// not arrive.
     ConnectionLost,
-    /// No leader can reply: the group has none, or too many bytes for its leader are unsent.
+    /// The group has no leader, or too many unsent bytes are queued for its leader.
     NoLeader,
 }
 

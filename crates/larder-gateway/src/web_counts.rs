@@ -33,7 +33,8 @@ impl WebCounts {
         self.open.load(Relaxed)
     }
 
-    /// Returns the number of connections that were accepted and for which there was memory.
+    /// Returns the number of accepted connections, excluding those that were refused for lack of
+    /// memory.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
@@ -79,7 +80,7 @@ impl WebCounts {
         self.waiting.fetch_sub(len, Relaxed);
     }
 
-    /// Returns the signal of released memory. It wakes requests that wait for memory.
+    /// Returns the notifier for released memory. It wakes requests that wait for memory.
     pub(crate) fn freed(&self) -> &tokio::sync::Notify {
         &self.freed
     }

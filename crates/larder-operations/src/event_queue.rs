@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 /// The maximum number of events in a queue.
 const EVENTS_MAX: usize = 4096;
-/// The maximum total length of the keys in a queue, in bytes.
+/// The maximum total length, in bytes, of the keys in a queue.
 const KEYS_LEN_MAX: usize = 128 << 10;
 
 /// The maximum memory of a queue, in bytes.
@@ -56,7 +56,7 @@ impl EventKinds {
 pub struct EventFilter {
     /// The kinds of events.
     pub kinds: EventKinds,
-    /// The prefix of the keys; every key has the empty prefix.
+    /// The prefix of the keys. The empty prefix matches every key.
     pub prefix: Vec<u8>,
     /// One in this many events is selected, at random. 0 and 1 select every event.
     pub one_in: u32,
@@ -100,7 +100,7 @@ pub struct EventQueue {
 #[derive(Debug)]
 struct State {
     events: VecDeque<OwnedEvent>,
-    /// The total length of the keys of `events`, in bytes.
+    /// The total length, in bytes, of the keys in `events`.
     keys_len: usize,
     /// The number of events lost since the last queued event.
     lost: u64,

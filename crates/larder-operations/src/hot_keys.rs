@@ -21,7 +21,7 @@ const PREFIXES_MAX: usize = 64;
 const NAME_LEN_MAX: usize = 250;
 /// The mean number of requests per counted request.
 const GAP: u64 = 100;
-/// The interval between halvings of the counts, in seconds.
+/// All counts are halved once per interval of this many seconds.
 const HALVING_SECS: u32 = 10;
 /// Names with a lower count are not reported.
 const COUNT_MIN: u64 = 3;

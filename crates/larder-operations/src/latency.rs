@@ -136,7 +136,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The number of buckets for each doubling of the bound.
+    /// The number of buckets per octave: after this many buckets, the bound has doubled.
     pub const PER_OCTAVE: i32 = 4;
     /// The exponent of the first bound: 2^-20 seconds are 0.95 microseconds.
     pub const OCTAVE_MIN: i32 = -20;

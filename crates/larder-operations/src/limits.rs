@@ -5,7 +5,7 @@ use larder_store::SizeClasses;
 /// Limits of operations, and the size classes of statistics.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The largest item in bytes, counted as memcached does (`-I`).
+    /// The maximum size of an item in bytes, counted as memcached does (`-I`).
     pub item_size_max: usize,
     /// memcached's slab classes.
     pub classes: SizeClasses,

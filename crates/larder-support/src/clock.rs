@@ -103,7 +103,7 @@ impl Clock {
         self.elapsed().as_secs()
     }
 
-    /// Returns the time since 1970 on this clock, in the system's resolution.
+    /// Returns the time since 1970 on this clock, with the resolution of the system's clock.
     #[must_use]
     pub fn precise(&self) -> Duration {
         self.offset + machine_time()

@@ -73,7 +73,8 @@ impl JoinOutcome {
 struct TaskWait {
     id: Id,
     flight: Arc<Flight>,
-    /// The makers on the stack at the last poll. There is an edge from each to `flight`.
+    /// The makers on the stack at the last poll. There is an edge from each of these makers to
+    /// `flight`.
     makers: Vec<Id>,
 }
 

@@ -77,7 +77,7 @@ impl<'c> IntoIterator for &'c Cache {
 pub struct Keys<'c> {
     cache: &'c Cache,
     walk: Walk,
-    /// The keys of the last step that were not returned yet.
+    /// The keys that the last step has read and the iterator has not returned yet.
     read: Vec<Bytes>,
     is_over: bool,
 }

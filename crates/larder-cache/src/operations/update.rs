@@ -117,7 +117,8 @@ impl<'v> Exchange<'v> {
 }
 
 impl Claim<'_> {
-    /// Exchanges the item under `key` if its value is still `old`. Returns whether it was.
+    /// Exchanges the item under `key` if its value is still `old`. Returns whether the value was
+    /// still `old`.
     fn exchange(
         &mut self,
         key: &[u8],

@@ -88,7 +88,7 @@ where
     }
 }
 
-/// A conversion of the bytes of a key back to the key, for [`crate::Typed::keys`].
+/// A codec that can also decode keys, for [`crate::Typed::keys`].
 pub trait DecodeKey<K: ?Sized> {
     /// A key that owns its data: `String` for keys of the type `str`.
     type Owned;

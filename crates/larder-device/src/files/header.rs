@@ -12,8 +12,7 @@ use crate::transfer;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// The first two words of a header. Because there are two, a file is recognised even if one of them
-/// is damaged.
+/// The first two words of a header. A file is recognised even if one of the two words is damaged.
 const MAGIC: [u64; 2] = [u64::from_le_bytes(*b"Larder's"), u64::from_le_bytes(*b" flash 1")];
 /// The format version. Increment it with each change of the layout of headers or pages.
 const VERSION: u64 = 1;

@@ -65,7 +65,7 @@ pub enum FilesError {
         /// The time that the process has waited.
         patience: Duration,
     },
-    /// The configured size, or the device, has no space for a page.
+    /// The configured size, or the device, is too small for a page.
     #[error(
         "{}: {bytes} bytes have no room for a page of {page_len} bytes: give it more, or shorter pages",
         path.display()
@@ -93,7 +93,7 @@ pub enum FilesError {
     NoRoom {
         /// The file.
         path: PathBuf,
-        /// The bytes that the file needs, header included.
+        /// The bytes that the file needs, including its header.
         bytes: u64,
     },
     /// The system refused an operation.

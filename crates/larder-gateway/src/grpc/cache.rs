@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// The maximum number of concurrent lookups of a `GetMany`. Their waits for slower storage overlap.
 const AT_ONCE: usize = 32;
-/// The maximum length in bytes of an encoded reply without its value.
+/// The maximum length, in bytes, of an encoded reply without its value.
 const FIELDS_LEN: usize = 64;
 
 pub(super) struct CacheService(pub(super) App);
@@ -235,15 +235,14 @@ async fn whole(
     Ok(pb::GetResponse { found: true, value, cas, flags, ttl })
 }
 
-/// Returns the total length in bytes of the values in `found` that are copies. Only values shorter
-/// than `upload_len_min` are copied. The memory of longer values is limited elsewhere, in the
-/// implementation of `Items`.
+/// Returns the total length, in bytes, of the copied values in `found`. Only values shorter than
+/// `upload_len_min` are copied. The implementation of `Items` limits the memory of longer values.
 fn copied_len<'f>(app: &App, found: impl IntoIterator<Item = &'f StoredItem>) -> usize {
     let large = app.items.upload_len_min();
     found.into_iter().map(StoredItem::len).filter(|len| *len < large).sum()
 }
 
-/// Returns the memory of a list of keys in bytes. Excludes the bytes of the keys, which are part of
+/// Returns the memory, in bytes, of the list `keys` without the keys' own bytes, which are part of
 /// the received message.
 fn keys_len(keys: &[Bytes]) -> usize {
     size_of_val(keys)

@@ -15,21 +15,23 @@ use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// The maximum length of a message in bytes: the default limit of gRPC libraries.
+/// The maximum length of a message, in bytes: the default limit of gRPC libraries.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
-/// The maximum number of parts of a message, and of keys of a `GetMany`.
+/// The maximum number of parts in a message, and of keys in a `GetMany` request.
 pub(super) const PARTS_MAX: usize = 10_000;
-/// The maximum total length in bytes of the nested messages in a message. A nested message
-/// describes an item: its key, tags and numbers.
+/// The maximum total length, in bytes, of a message's nested messages. A nested message describes
+/// an item: its key, tags and numbers.
 const HEAD_LEN_MAX: u64 = 16 << 10;
-/// The maximum length in bytes of the packed numbers in one part.
+/// The maximum length, in bytes, of the packed numbers in one part.
 const PACKED_LEN_MAX: u64 = 64;
 
 /// A message whose parts are counted before it is decoded.
 pub(crate) trait Bounded {
-    /// The number of the field with a nested message; `None` if the message has no such field.
+    /// The number of the field that contains a nested message; `None` if the message has no such
+    /// field.
     const NESTED: Option<u32> = None;
-    /// The number of the field with packed numbers; `None` if the message has no such field.
+    /// The number of the field that contains packed numbers; `None` if the message has no such
+    /// field.
     const PACKED: Option<u32> = None;
 }
 

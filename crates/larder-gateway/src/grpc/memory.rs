@@ -43,9 +43,9 @@ impl RequestMemory {
         account.reserved.grow_to(len)
     }
 
-    /// Counts `len` received bytes. Returns false if there is no memory for all counted bytes. The
-    /// count never exceeds the maximum length of a message, because a handler takes each message
-    /// before the next one arrives.
+    /// Counts `len` received bytes. Returns false if the counted bytes would exceed the memory
+    /// limit. The count never exceeds the maximum length of a message, because a handler takes each
+    /// message before the next one arrives.
     fn arrive(&self, len: usize) -> bool {
         self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
     }
@@ -67,7 +67,7 @@ impl RequestMemory {
     }
 }
 
-/// Returns the reply to a request for which there is no memory.
+/// Returns the reply to a request that would exceed the memory limit.
 pub(crate) fn refused(busy: Busy) -> Response {
     Status::from(busy).into_http::<body::Body>().map(Body::new)
 }
@@ -85,7 +85,7 @@ pub(super) struct CountedBody {
     body: Body,
     app: App,
     memory: RequestMemory,
-    /// Received data that waits for memory.
+    /// Received data for which no memory is reserved yet.
     waiting: Option<Bytes>,
 }
 
@@ -121,9 +121,9 @@ impl http_body::Body for CountedBody {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.app.connections.close_long_idle() {
-            // Wait until the task of the closed connection has ended. It ends before this task is
-            // polled again, because the runtime has one thread and polls tasks in the order of
-            // their wakes.
+            // Wait until the task of the closed connection has terminated. It terminates before
+            // this task is polled again, because the runtime has one thread and polls tasks in the
+            // order of their wakes.
             self.waiting = Some(data);
             cx.waker().wake_by_ref();
             return Poll::Pending;

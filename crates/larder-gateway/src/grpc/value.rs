@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
-/// The maximum length of a sent piece in bytes.
+/// The maximum length, in bytes, of a piece that is sent.
 const PIECE_LEN: usize = 64 << 10;
 
 /// Returns the messages of the reply to a lookup: a head, then the pieces of the value if there is

@@ -25,11 +25,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-/// The maximum number of operations of a batch.
+/// The maximum number of operations in a batch.
 const OPERATIONS_MAX: usize = 1000;
-/// The maximum length of a batch's body in bytes.
+/// The maximum length of a batch's body, in bytes.
 const LEN_MAX: usize = 8 << 20;
-/// The maximum total length in bytes of the values in the reply to a batch.
+/// The maximum total length, in bytes, of the values in the reply to a batch.
 const ANSWER_LEN_MAX: usize = 4 << 20;
 /// The body of a batch, and the values in its reply, also have a second limit: the memory limit of
 /// all gateway connections divided by this number. This limit applies if it is lower than
@@ -41,9 +41,9 @@ const BODY_COPIES: usize = 2;
 /// While the reply is written, a value needs this many times its length in memory: once for the
 /// value, and twice for its JSON text, which has up to two bytes for each byte of the value.
 const COPIES: usize = 3;
-/// The memory in bytes that a result needs in the reply, without its value.
+/// The memory, in bytes, that a result needs in the reply in addition to its value.
 const RESULT_LEN: usize = 200;
-/// The maximum number of concurrent lookups. Their waits for slower storage overlap.
+/// At most this many lookups run concurrently. Their waits for slower storage overlap.
 const AT_ONCE: usize = 32;
 /// When a batch has waited for unreachable servers for longer than this in total, its remaining
 /// operations fail.
@@ -232,7 +232,8 @@ fn too_large(len_max: usize, answer_len_max: usize) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
-/// The prefix of the errors for too many operations in a batch, or too many tags in an operation.
+/// The start of the error messages for a batch with too many operations and for an operation with
+/// too many tags.
 const TOO_MANY: &str = "there are more than";
 
 /// The fields of an operation in JSON. This type is deserialized instead of [`Operation`]: serde

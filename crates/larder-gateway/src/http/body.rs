@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The maximum length in bytes of a body without a `Content-Length`.
+/// The maximum length, in bytes, of a body without a `Content-Length`.
 pub(super) const UNANNOUNCED_MAX: usize = 64 << 10;
 /// The time limit for receiving a short body. For a long body, the limit rises by this time for
 /// each full 30 seconds that the announced length needs at [`SLOWEST`] bytes per second.
@@ -50,8 +50,8 @@ impl http_body::Body for Pieces {
 
 /// A received value.
 pub(super) enum ReceivedValue {
-    /// The whole value, and the reservation of its memory. `None` if the memory is reserved
-    /// elsewhere.
+    /// The whole value, and the reservation of its memory, which is `None` if the memory is
+    /// reserved elsewhere.
     Whole { bytes: Bytes, _reserved: Option<Reservation> },
     /// An upload in the engine, and its length in bytes.
     Uploaded(Upload, usize),
@@ -156,8 +156,8 @@ async fn collect_slowly(
     Ok((whole.freeze(), reserved))
 }
 
-/// Returns the length of the body in bytes according to `Content-Length`, or `None` if the header
-/// is missing or invalid.
+/// Returns the body's length in bytes according to `Content-Length`, or `None` if the header is
+/// missing or invalid.
 pub(super) fn announced_len(headers: &HeaderMap) -> Option<usize> {
     let len: u64 = headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some(usize::try_from(len).unwrap_or(usize::MAX))

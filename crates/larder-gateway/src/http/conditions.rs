@@ -19,7 +19,7 @@ pub(super) enum Precondition {
 }
 
 /// Returns the entity tag of an item with this CAS, or `None` if the CAS is 0 because the engine
-/// keeps no CAS values.
+/// stores no CAS values.
 pub(super) fn etag(cas: u64) -> Option<ETag> {
     (cas != 0).then(|| format!("\"{cas:x}\"").parse().ok()).flatten()
 }
@@ -57,7 +57,7 @@ fn cas_of(tag: &str) -> Result<u64, Problem> {
     let quoted = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let is_one = |text: &&str| !text.contains('"');
     match quoted.filter(is_one) {
-        // A weak entity tag, or one that no item can have, matches no item: it becomes 0.
+        // A weak entity tag, or a tag that no item can have, becomes 0, which matches no item.
         Some(digits) => Ok(u64::from_str_radix(digits, 16).unwrap_or(0)),
         None if tag.starts_with("W/\"") && !tag.contains(',') => Ok(0),
         None => Err(Problem::bad_request("If-Match must be * or one entity tag in quotes.")),

@@ -2,11 +2,11 @@
 //! bits of client flags. The flags of a value stored over HTTP contain the number of a row in this
 //! table.
 
-/// The upper bits of flags that refer to a row; the lower eight are the row number.
+/// The upper bits of flags that refer to a row. The lower eight bits are the row number.
 const MARK: u32 = 0x4C00_0000;
 
-/// The content type of an item whose flags refer to no row, or that was stored with a type that is
-/// not in the table.
+/// The content type for flags that refer to no row. Items whose content type is not in the table
+/// also have such flags.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 /// The types. Row numbers never change, because items survive restarts with newer versions.
@@ -35,8 +35,8 @@ const TABLE: [&str; 22] = [
     "text/markdown; charset=utf-8",
 ];
 
-/// Returns the flags for a content type, or 0 if it is not in the table. Text without a charset
-/// counts as UTF-8.
+/// Returns the flags for a content type, or 0 if the type is not in the table. A text type without
+/// a charset counts as UTF-8.
 pub(super) fn flags_of(content_type: &str) -> u32 {
     let normal = |text: &str| -> String {
         let plain = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '"');

@@ -110,7 +110,8 @@ fn is_known(host: &str, hosts: &[String]) -> bool {
         || hosts.iter().any(|known| known.eq_ignore_ascii_case(host))
 }
 
-/// Returns whether the request has no `Origin`, the origin of this server, or an allowed origin.
+/// Returns whether the request's `Origin` is missing, is the origin of this server, or is an
+/// allowed origin.
 fn is_of_this_site(headers: &HeaderMap, host: Option<&Authority>, origins: &[String]) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(origin) = origin.to_str() else { return false };

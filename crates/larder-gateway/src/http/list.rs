@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 /// The maximum number of items that a client can request per page.
 const ITEMS_MAX: usize = 1000;
 
-/// The maximum memory of a listed item in bytes: its key in the page and in the reply.
+/// The maximum memory, in bytes, for a listed item: its key is stored once in the page and once in
+/// the reply.
 const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 
 /// The query of a page.

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 /// The path prefix of keys.
 const KEYS: &str = "/v1/keys/";
 
-/// The maximum length of a key in bytes.
+/// The maximum length of a key, in bytes.
 const KEY_LEN_MAX: usize = larder_store::KEY_LEN_MAX;
 
 /// The header with an item's client flags.

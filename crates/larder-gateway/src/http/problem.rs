@@ -126,7 +126,7 @@ impl From<Busy> for Problem {
     }
 }
 
-/// Returns the reply to a request for which there is no memory.
+/// Returns the reply to a request that would exceed the memory limit.
 pub(crate) fn refused(busy: Busy) -> Response<Body> {
     Problem::from(busy).into_response()
 }

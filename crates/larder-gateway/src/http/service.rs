@@ -17,7 +17,7 @@ use serde_json::{Map, Number, Value};
 /// A page of statistics.
 #[derive(Debug, Serialize)]
 pub(super) struct Statistics {
-    /// The value of each statistic, a number or a text. A statistic that memcached also has keeps
+    /// The value of each statistic, a number or a string. A statistic that memcached also has keeps
     /// memcached's name.
     statistics: Map<String, Value>,
 }
@@ -40,7 +40,7 @@ pub(super) async fn statistics(
     Err(Problem::new(StatusCode::NOT_FOUND, detail))
 }
 
-/// Parses a decimal number. Fails for all other texts, such as versions and addresses, and for
+/// Parses a decimal number. Fails for all other strings, such as versions and addresses, and for
 /// `inf` and `nan`.
 fn decimal(text: &str) -> Result<Value, ()> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 /// The time limit of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
-/// The largest head of a request, in bytes.
+/// The maximum length of a request's head, in bytes.
 const HEAD_MAX: usize = 16 << 10;
 
 /// Serves one connection. An error closes only this connection.

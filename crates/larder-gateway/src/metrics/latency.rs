@@ -115,7 +115,8 @@ mod tests {
             Duration::from_secs(17),
         ]));
         assert_eq!(classic.len(), 26);
-        // The non-empty buckets: their cumulative count exceeds that of the previous bucket.
+        // Select the non-empty buckets: the cumulative count of such a bucket exceeds that of the
+        // previous bucket.
         let before = [0].into_iter().chain(classic.iter().map(|bucket| bucket.cumulative_count));
         let filled =
             classic.iter().zip(before).filter(|(bucket, before)| bucket.cumulative_count > *before);

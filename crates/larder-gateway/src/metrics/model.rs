@@ -92,7 +92,7 @@ pub(super) struct Histogram {
     pub(super) zero_threshold: f64,
     #[prost(uint64, tag = "7")]
     pub(super) zero_count: u64,
-    /// The spans of native buckets of values above 0. Buckets outside of the spans are empty.
+    /// The spans of native buckets for values above 0. Buckets outside of the spans are empty.
     #[prost(message, repeated, tag = "12")]
     pub(super) positive_span: Vec<BucketSpan>,
     /// The count of the first bucket, then the differences between the counts of adjacent buckets.

@@ -15,8 +15,8 @@ use tokio::time::sleep;
 
 /// The maximum number of open connections.
 const CONNECTIONS_MAX: usize = 32;
-/// The pause after accepting a connection has failed, for example because no file descriptor was
-/// free.
+/// After a failed `accept`, for example because no file descriptor is free, the server waits this
+/// long before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A thread that serves metrics until it is stopped.

@@ -88,7 +88,7 @@ fn write_sample(text: &mut String, name: &str, labels: &str, value: f64) -> Resu
     }
 }
 
-/// Formats labels for the text between braces.
+/// Formats labels as the string between braces.
 fn labels(labels: &[LabelPair]) -> String {
     let escaped =
         |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");

@@ -3,7 +3,7 @@
 use crate::server_view::{MetricKind, MetricSample};
 use crate::web_counts::WebCounts;
 
-/// Visits the samples of HTTP and gRPC. There are none if neither is served.
+/// Visits the samples of HTTP and gRPC. Visits no samples if the server serves neither protocol.
 pub(super) fn samples(counts: &WebCounts, visit: &mut dyn FnMut(MetricSample)) {
     if !counts.is_used() {
         return;

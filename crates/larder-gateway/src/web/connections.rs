@@ -17,24 +17,24 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// A connection with a request is closed to make room only if it has made no progress for this
-/// time.
+/// A connection with a request may be closed to free resources for another one only if it has made
+/// no progress for this time.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// The number of moved bytes that counts as progress. A connection that moves fewer within
-/// [`REQUEST_TIME`] is slow.
+/// This number of transferred bytes counts as progress. A connection that transfers fewer bytes
+/// within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
-/// When a body or a reply needs memory, a connection may be closed if it has had no request for
-/// this time.
+/// When a body or a reply needs memory, a connection may be closed if it has been idle for this
+/// time.
 const LONG_IDLE: Duration = Duration::from_secs(1);
 /// When a connection is closed, it has this time to send its peer the number of the last accepted
 /// request (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// The maximum number of replaced connections that get [`CLOSE_TIME`] to end. Further ones are
-/// closed at once, because each unresponsive peer keeps a file open beyond the limit of
-/// connections.
+/// At most this many replaced connections get [`CLOSE_TIME`] to close. Further replaced connections
+/// are closed at once, because each unresponsive peer keeps a socket open beyond the connection
+/// limit.
 const REPLACED_MAX: usize = 8;
-/// The interval at which [`Connections::close_all`] looks for open connections.
+/// The interval at which [`Connections::close_all`] checks for open connections.
 const END_STEP: Duration = Duration::from_millis(5);
 
 /// The open connections.
@@ -81,12 +81,11 @@ struct State {
     /// The number of requests whose replies are not finished. Excludes requests with a
     /// [`LongLivedResponse`].
     requests: usize,
-    /// If there are no requests, the time at which the connection became idle. If there are
-    /// requests, the time of the last progress, or the start of the first request if there was no
-    /// progress since then.
+    /// If there are no requests, the time at which the connection became idle. With requests, the
+    /// time of the last progress, or the start of the first request if no progress has followed it.
     since: Instant,
-    /// The number of bytes moved after `since`: received bytes of request bodies, and bytes of
-    /// reply bodies that were passed to the connection.
+    /// The number of bytes transferred after `since`: received bytes of request bodies, and bytes
+    /// of reply bodies that were passed to the connection.
     moved: usize,
 }
 

@@ -20,7 +20,8 @@ const WAIT_TIME: Duration = Duration::from_secs(3);
 /// The interval at which a waiting request looks for memory that other protocols have released.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
-/// The error of a request for which there is currently no memory. The client can retry in a second.
+/// The error of a request that currently does not fit in the memory limit. The client can retry in
+/// a second.
 #[derive(Debug)]
 pub(crate) struct Busy;
 
@@ -41,9 +42,9 @@ impl Reservation {
         self.grow_for(Purpose::Body, len)
     }
 
-    /// Grows the reservation to at least `len` bytes. Returns false if there is no memory: the
-    /// gateway would exceed the share of `purpose`, or all connections of the server together would
-    /// exceed their memory limit.
+    /// Grows the reservation to at least `len` bytes. Returns false if the gateway would exceed the
+    /// share of `purpose`, or if all connections of the server together would exceed their memory
+    /// limit.
     pub(crate) fn grow_for(&mut self, purpose: Purpose, len: usize) -> bool {
         let max = share(&*self.view) / 8 * purpose.eighths();
         let more = len.next_multiple_of(STEP).saturating_sub(self.len);
@@ -91,11 +92,12 @@ impl Reservation {
         let started = Instant::now();
         loop {
             // Watchers may use up the memory for new requests for a long time. If only this request
-            // waits, it may also use the memory that is kept for bodies.
+            // waits, it may also use the memory that is reserved for bodies.
             let is_alone = counts.waiting() == head_len;
             let purpose = if is_alone { Purpose::Body } else { Purpose::Request };
             if self.grow_for(purpose, len) {
-                // Wake the next waiting request: there may be memory for it, too.
+                // Wake the next waiting request: the remaining memory may be enough for that
+                // request, too.
                 counts.freed().notify_one();
                 return Ok(());
             }
@@ -170,7 +172,7 @@ fn reserve(view: &dyn ServerView, max: usize, more: usize) -> bool {
 }
 
 /// Returns the memory limit of all gateway connections together, in bytes: half of the memory of
-/// all connections. The clients of other protocols have the rest.
+/// all connections. Clients of other protocols can use the other half.
 pub(crate) fn share(view: &dyn ServerView) -> usize {
     view.connection_memory() / 2
 }

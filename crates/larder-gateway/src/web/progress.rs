@@ -50,7 +50,7 @@ impl Drop for RequestBody {
 }
 
 impl UnreadBody {
-    /// Returns whether the handler has left a part of the body.
+    /// Returns whether the handler has left a part of the body unread.
     pub(crate) fn is_left(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }

@@ -9,22 +9,23 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// While memory is short, an upload that receives fewer than [`STALLED_LEN`] bytes in this time is
-/// abandoned.
+/// While uploads exceed their share of memory, an upload that receives fewer than [`STALLED_LEN`]
+/// bytes in this time is abandoned.
 const STALLED: Duration = Duration::from_secs(1);
-/// While memory is short, an upload must receive at least this many bytes in each [`STALLED`].
+/// While uploads exceed their share of memory, an upload must receive at least this many bytes in
+/// each [`STALLED`].
 const STALLED_LEN: usize = 64 << 10;
 
 /// The reason why a value was not received.
 #[derive(Debug)]
 pub(crate) enum UploadError<P> {
-    /// There is no memory for another upload, and no connection is slow.
+    /// Another upload would exceed the memory limit, and no connection is slow enough to be closed.
     Full,
-    /// The value arrived too slowly while memory was short.
+    /// The value arrived too slowly while uploads exceeded their share of memory.
     Stalled,
     /// The item would be larger than the server allows.
     TooLarge,
-    /// The cache has no memory for the value.
+    /// The cache could not allocate memory for the value.
     OutOfMemory,
     /// The length of the value differs from the announced one.
     WrongLength,

@@ -1,5 +1,5 @@
 //! Local operations. An operation that waits for slower storage is repeated when the read has
-//! ended.
+//! completed.
 
 use super::CacheItems;
 use super::forwarding::abort_request;

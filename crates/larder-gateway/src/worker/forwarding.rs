@@ -28,7 +28,7 @@ const QUEUE_MAX: Duration = Duration::from_secs(5);
 /// The maximum number of requests in flight to a group.
 const FORWARDED_MAX: usize = 64;
 
-/// After the reply that the group has no leader, the request is repeated after this pause.
+/// If a group replies that it has no leader, the request is repeated after this pause.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The reason why an operation has no outcome.
@@ -180,9 +180,9 @@ impl CacheItems {
         let waker = Waker::from(Arc::clone(&relay));
         let (mut way, mut reply, mut held) = (self.view.open_route(group), Vec::new(), None);
         let mut unsent = value_pieces(value);
-        // Send the first bytes at once, even if there is no room. If this server becomes the
-        // leader, only the tasks of requests that were sent are woken, and others would wait in
-        // vain.
+        // Send the first bytes at once, even if the route's send buffer is full. If this server
+        // becomes the leader, only the tasks of requests that were sent are woken, and others would
+        // wait in vain.
         way.send(head, value.is_some(), &waker);
         loop {
             let next = poll_fn(|task| {

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// The interval of the handle's maintenance. Maintenance drops a handle that was not used for this
-/// long.
+/// The interval of the handle's maintenance. Maintenance drops a handle that no request has used
+/// for this time.
 const IDLE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -26,8 +26,8 @@ pub(super) struct Worker {
     pub(super) used: Instant,
 }
 
-/// Runs maintenance on this thread's handle once a second. Drops the handle, and returns, when no
-/// request is active and none has used the handle for [`IDLE`].
+/// Runs maintenance on this thread's handle once a second. When no request is active, and no
+/// request has used the handle for [`IDLE`], drops the handle and returns.
 pub(super) async fn maintain_handle(view: Arc<dyn ServerView>, active: Arc<AtomicUsize>) {
     loop {
         sleep(IDLE).await;

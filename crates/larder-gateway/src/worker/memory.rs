@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All large values that are being sent may together use the cache's memory limit divided by this
-/// number. All large values that are being received may use as much again. These limits keep slow
-/// peers from taking the cache's memory.
+/// number. Another share of the same size limits all large values that are being received. These
+/// limits keep slow peers from taking the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
-/// The maximum length in bytes of the pieces in which a value is sent to another server.
+/// The maximum length, in bytes, of the pieces in which a value is sent to another server.
 pub(super) const PIECE_LEN: usize = 256 << 10;
 
 /// A guard that adds to a counter, and subtracts the same number on drop.

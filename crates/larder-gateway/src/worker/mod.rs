@@ -38,7 +38,7 @@ pub(crate) struct CacheItems {
     leased: Arc<AtomicUsize>,
     /// The number of bytes of large values that are being received.
     uploading: Arc<AtomicUsize>,
-    /// For each group, the limit of concurrent forwarded requests.
+    /// For each group, the semaphore that limits concurrent forwarded requests.
     forwarding: Mutex<BTreeMap<u16, Arc<Semaphore>>>,
 }
 
@@ -104,8 +104,8 @@ impl CacheItems {
     }
 
     /// Adds `len` bytes of a large value to `count` until the guard is dropped. Returns `None` if
-    /// all such values would then take more than their share of the memory limit ([`HELD_SHARE`]).
-    /// A single value is always allowed, even if it is larger than this share.
+    /// the values in `count` would then exceed their share of the memory limit ([`HELD_SHARE`]). A
+    /// single value is always allowed, even if it is larger than this share.
     fn hold(&self, count: &Arc<AtomicUsize>, len: usize) -> Option<CountGuard> {
         let max = self.view.memory_limit() / HELD_SHARE;
         let before = count.load(Ordering::Relaxed);

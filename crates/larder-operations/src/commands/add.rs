@@ -28,7 +28,7 @@ pub enum AddOutcome {
     NonNumeric,
     /// The sum does not fit in a signed 64-bit number.
     Overflow,
-    /// There is no memory, or no CAS value, for the new number.
+    /// The engine could not allocate memory, or a CAS value, for the new number.
     OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,

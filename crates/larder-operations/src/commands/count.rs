@@ -17,7 +17,7 @@ pub struct Count<'t> {
     pub create: Option<CreateNumber<'t>>,
     /// The new expiry of an existing item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
-    /// The CAS that an existing item must have to be changed.
+    /// An existing item is changed only if it has this CAS.
     pub compare: Option<u64>,
     /// The CAS of the changed or created item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
@@ -30,8 +30,8 @@ pub struct CreateNumber<'t> {
     pub value: u64,
     /// The expiry of the item.
     pub expiry: Expiry,
-    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
-    /// base64 or because it contains bytes that text cannot carry.
+    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
+    /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],
@@ -55,8 +55,8 @@ pub enum ArithmeticOutcome {
     Exists,
     /// The item's value is not a number.
     NonNumeric,
-    /// There is no memory or no CAS value for the new number, or there is no memory to read the
-    /// item from slower storage.
+    /// The engine could not allocate memory or a CAS value for the new number, or memory for
+    /// reading the item from slower storage.
     OutOfMemory {
         /// Whether creating the item failed, rather than reading or changing it.
         creating: bool,
@@ -70,8 +70,8 @@ impl<E: Engine> OpContext<'_, E> {
     pub fn count(&mut self, key: HashedKey<'_>, op: &Count<'_>) -> ArithmeticOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
-        // This variable stays false if the engine has no memory to read an existing item from
-        // slower storage.
+        // This variable stays false if the engine could not allocate memory for reading an existing
+        // item from slower storage.
         let mut creating = false;
         let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);

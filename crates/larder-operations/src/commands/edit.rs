@@ -50,9 +50,9 @@ impl EditValue<'_> {
 /// The reason for refusing an [`Edit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditRefusal {
-    /// There is no memory, or no CAS value, for the change.
+    /// The engine could not allocate memory, or a CAS value, for the change.
     OutOfMemory,
-    /// The new value would be longer than the largest item.
+    /// The new value would exceed the maximum item size.
     TooLarge,
 }
 

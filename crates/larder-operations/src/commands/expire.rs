@@ -49,7 +49,7 @@ pub enum ExpireOutcome {
     Kept,
     /// There is no item.
     NotFound,
-    /// There is no memory for the change.
+    /// The engine could not allocate memory for the change.
     OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,

@@ -31,8 +31,8 @@ pub struct CreateEmpty<'t> {
     pub expiry: Expiry,
     /// The CAS of the item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
-    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
-    /// base64 or because it contains bytes that text cannot carry.
+    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
+    /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],
@@ -57,7 +57,7 @@ pub struct ItemView<'a, L> {
     /// The expiry after the lookup. For a created item, this is [`LookupOptions::touch`] if set,
     /// even if the item was stored with another expiry.
     pub expiry: Expiry,
-    /// The CAS after the lookup; 0 if the engine keeps none.
+    /// The CAS after the lookup; 0 if the engine stores no CAS values.
     pub cas: u64,
     /// The whole value, or a lease on a large one.
     pub value: &'a Value<'a, L>,

@@ -10,7 +10,7 @@ use larder_store::{
 /// The parameters of a removal, or of an invalidation that keeps the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remove {
-    /// The CAS that the item must have to be removed or invalidated. 0 never matches.
+    /// The item is removed or invalidated only if it has this CAS. 0 never matches.
     pub compare: Option<u64>,
     /// The CAS of the kept item. With `None`, the item gets a fresh CAS if `invalidate` is set, and
     /// otherwise keeps its CAS.
@@ -31,14 +31,15 @@ pub struct Remove {
 /// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoveOutcome {
-    /// The item was removed or invalidated. If there is no memory for an invalidation, the item is
-    /// removed.
+    /// The item was removed or invalidated. If the engine could not allocate memory for an
+    /// invalidation, the item was removed.
     Removed,
     /// There is no item.
     NotFound,
     /// The item has another CAS.
     Exists,
-    /// The removal compares the CAS, and there is no memory to read or change the item.
+    /// The removal compares the CAS, and the engine could not allocate memory for reading or
+    /// changing the item.
     OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,
@@ -60,8 +61,8 @@ impl<E: Engine> OpContext<'_, E> {
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return RemoveOutcome::Pending,
-            // There is no memory to read the item or to keep it invalidated. Remove it, because
-            // later lookups must not find the old item.
+            // The engine could not allocate memory for reading the item or for keeping it
+            // invalidated. Remove it, because later lookups must not find the old item.
             Err(_) if op.compare.is_none() && self.guard.is_none() => {
                 let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
                 (RemoveOutcome::Removed, LookupResult::Nothing)

@@ -53,8 +53,8 @@ pub struct Store<'v> {
     /// The expiry of the item that `Append` or `Prepend` creates if there is none; `None` creates
     /// no item.
     pub create: Option<Expiry>,
-    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
-    /// base64 or because it contains bytes that text cannot carry.
+    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
+    /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],

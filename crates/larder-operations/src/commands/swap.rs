@@ -16,8 +16,8 @@ pub struct Swap<'v> {
     pub value: &'v [u8],
     /// The expiry of the item; `None` keeps the expiry of the old item.
     pub expiry: Option<Expiry>,
-    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
-    /// base64 or because it contains bytes that text cannot carry.
+    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
+    /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'v [Tag],

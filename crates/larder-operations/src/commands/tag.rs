@@ -3,7 +3,7 @@
 use crate::OpContext;
 use larder_store::{Engine, Refusal, TAGS_MAX, Tag};
 
-/// The longest name of a tag in bytes.
+/// The maximum length of a tag's name, in bytes.
 pub const TAG_LEN_MAX: usize = 250;
 
 /// The tags of one item.

@@ -56,8 +56,8 @@ pub enum Invalidation {
     Broken,
 }
 
-/// A bounded queue of messages. If the queue is full, or if other inboxes use all memory, the queue
-/// holds one message about all items instead.
+/// A bounded queue of messages. If the queue is full, or if all inboxes together would exceed their
+/// memory budget, one message about all items replaces its messages.
 #[derive(Debug)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -72,7 +72,7 @@ impl Drop for Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Changed keys that are not sent with a prefix. Each has a message of its own.
+    /// Changed keys that are not sent with a prefix. Each key has a message of its own.
     keys: VecDeque<Box<[u8]>>,
     /// Changed keys, grouped by prefix. All keys of a prefix share a message.
     batches: BTreeMap<Box<[u8]>, BTreeSet<Box<[u8]>>>,
@@ -94,8 +94,9 @@ impl Inbox {
         Self { state: Mutex::default(), budget }
     }
 
-    /// Returns the next message, or `None` if there is none. If the inbox is empty and has no
-    /// waker, it stores the waker that `waker` makes. It calls its waker at the next message.
+    /// Returns the next message, or `None` if the inbox is empty. An empty inbox stores a waker,
+    /// and calls it when a message arrives. It calls `waker` to make one only if it has no waker
+    /// yet.
     pub fn next(&self, waker: impl FnOnce() -> Waker) -> Option<Invalidation> {
         let mut state = self.lock();
         let message = state.next(&self.budget);

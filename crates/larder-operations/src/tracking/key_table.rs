@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of parts of the table. Each part has its own lock.
 const PARTS: usize = 256;
 
-/// The memory of a key with one reader, in bytes, not counting the bytes of the key. It consists of
+/// The memory, in bytes, of a key with one reader, excluding the key's own bytes. It consists of
 /// the space for one entry in a hash table that is at least half full, and of two allocations. It
 /// also includes the subscription of the reader, which stays in memory after it has ended.
 const KEY_OVERHEAD: usize = 160;
@@ -86,7 +86,8 @@ impl KeyTable {
         forgotten
     }
 
-    /// Evicts keys until the part has room for `len` bytes, or is empty. Returns the evicted keys.
+    /// Evicts keys until the part can store `len` more bytes within its limit, or is empty. Returns
+    /// the evicted keys.
     fn make_room(&self, part: &mut Part, len: usize) -> Keys {
         let mut forgotten = Keys::new();
         while part.len + len > self.part_len_max && !part.keys.is_empty() {

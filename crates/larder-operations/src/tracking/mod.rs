@@ -83,7 +83,7 @@ pub struct Tracker {
     counts: [AtomicUsize; 2],
     /// The inboxes. The key is the number of the connection that receives the messages.
     inboxes: Mutex<BTreeMap<u64, Arc<Inbox>>>,
-    /// The memory of all inboxes.
+    /// The memory budget that all inboxes share.
     inbox_budget: Arc<InboxBudget>,
     evicted_keys: AtomicU64,
 }

@@ -19,8 +19,7 @@ enum Deferral {
     Filled,
 }
 
-/// A guard during whose lifetime messages from this thread do not wake their receivers. Dropping it
-/// wakes them.
+/// A guard that defers the wakes of message receivers on this thread. Dropping it wakes them.
 #[derive(Debug)]
 pub struct DeferredWakes(());
 

@@ -18,7 +18,7 @@ const IDENTIFIERS: [(&[u8], &str); 7] = [
 ];
 const RSA: &str = "an RSA key";
 
-/// The identifier of a key is within its first 120 bytes.
+/// The object identifier is within the first 120 bytes of a key.
 const HEAD_LEN: usize = 120;
 
 /// Returns the message about a key that cannot be used: its type, if that is known, the supported

@@ -40,7 +40,7 @@ pub enum LoadError {
     Key(PathBuf, String),
     /// The file of certificate authorities is invalid. Contains its path and the reason.
     Authority(PathBuf, String),
-    /// The system has no randomness, or rustls does not support the options.
+    /// The system's random generator failed, or rustls does not support the options.
     Unusable(Error),
 }
 
@@ -228,7 +228,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
 /// Describes the fault of a certificate, and the remedy if it is known.
 #[must_use]
 pub fn explain_certificate(error: &Error) -> String {
-    // rustls has no variant for this error, only its text.
+    // rustls has no variant for this error, only a message.
     let text = error.to_string();
     if !text.contains("UnsupportedCertVersion") {
         return text;

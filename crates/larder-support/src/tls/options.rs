@@ -82,7 +82,7 @@ pub enum Version {
 }
 
 impl KeyFormat {
-    /// Parses a value of `ssl_keyformat`. Returns `None` for any other text.
+    /// Parses a value of `ssl_keyformat`. Returns `None` for any other string.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.to_ascii_uppercase().as_str() {
