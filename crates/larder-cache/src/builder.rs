@@ -48,8 +48,8 @@ impl Builder {
         Self { memory: bytes, ..self }
     }
 
-    /// Sets the maximum length of an item, key and value together, in bytes. The default is
-    /// unlimited. The cache also refuses values of more than half of the memory.
+    /// Sets the maximum length of an item, key and value together, in bytes. By default, there is
+    /// no limit. The cache also refuses a value that is longer than half of the memory.
     pub fn item_size_max(self, bytes: usize) -> Self {
         Self { item_size_max: bytes, ..self }
     }

@@ -25,7 +25,7 @@ use crate::text::tokens::Tokens;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
     /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. The reply to `ma`
-    /// with `v` is also a hit. Its value is the number as text.
+    /// with `v` is also a hit. Its value is the number in decimal digits.
     Hit {
         /// The bytes of the value, without a line end.
         value: &'b [u8],
@@ -108,10 +108,10 @@ pub enum RefusalReason {
     NotANumber,
     /// The item would be larger than the server allows.
     TooLarge,
-    /// There is no memory for the item, or the leader of the group has used up its range of CAS
-    /// values.
+    /// The engine could not allocate memory for the item, or the leader of the group has used up
+    /// its range of CAS values.
     OutOfMemory,
-    /// There is no memory for the reply to a lookup.
+    /// The server could not allocate memory for the reply to a lookup.
     NoRoom,
     /// The group that owns the item currently has no leader, or the leader is another node. The
     /// server has not executed a request for one item. It may have executed a part of a request for

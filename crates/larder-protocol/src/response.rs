@@ -10,8 +10,8 @@ use crate::request::VALUE_LEN_MAX;
 use crate::text::number::u64_of;
 use memchr::memchr;
 
-/// The longest line of a text or RESP response in bytes, without its LF. A value is not part of a
-/// line. Lines of statistics and of `me` are much shorter.
+/// The maximum length, in bytes, of a line in a text or RESP response, without its LF. A value is
+/// not part of a line. Lines of statistics and of `me` are much shorter.
 pub const RESPONSE_LINE_LEN_MAX: usize = 8 << 10;
 
 /// The length of a binary response's head, in bytes.

@@ -2,7 +2,7 @@
 
 use rapidhash::v3::rapidhash_v3;
 
-/// The number of slots of a cluster.
+/// The number of slots in a cluster.
 pub const SLOTS: u16 = 4096;
 
 /// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. If the key has a

@@ -145,7 +145,7 @@ pub fn skipped_lines(skipped: u64, out: &mut Vec<u8>) {
     write(out, format_args!("skipped={skipped}\n"));
 }
 
-/// The longest line of [`skipped_lines`], in bytes.
+/// The maximum length, in bytes, of the line that [`skipped_lines`] writes.
 pub const SKIPPED_LINES_LEN_MAX: usize = "skipped=18446744073709551615\n".len();
 
 fn write(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {

@@ -68,11 +68,11 @@ pub enum AuthError {
     NoFile,
     /// Reading the file failed.
     Unreadable(PathBuf, io::Error),
-    /// A line of the password file is not `user:password`, or is too long. The number is that of
-    /// the line, counted from 1.
+    /// A line of the password file is not `user:password`, or is too long. The second field is the
+    /// line number, counted from 1.
     Malformed(PathBuf, usize),
     /// A line of the token file is neither `name:token` nor `name:token:read`, or is too long. The
-    /// number is that of the line, counted from 1.
+    /// second field is the line number, counted from 1.
     MalformedToken(PathBuf, usize),
     /// The token file is longer than `FILE_LEN_MAX`.
     TooManyTokens(PathBuf),

@@ -8,12 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// one known script, because each added blank changes the hash.
 const HASHES_MAX: usize = 1000;
 
-/// The scripts that clients have loaded, by the hashes of their texts.
+/// The scripts that clients have loaded. The key of a script is the hash of its source.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedScripts(Mutex<HashMap<ScriptHash, Script>>);
 
 impl LoadedScripts {
-    /// Returns the script whose text has this hash.
+    /// Returns the script whose source has this hash.
     pub(crate) fn find(&self, hash: &ScriptHash) -> Option<Script> {
         self.lock().get(hash).copied()
     }

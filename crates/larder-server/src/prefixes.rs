@@ -50,7 +50,7 @@ impl Prefixes {
         }
     }
 
-    /// Returns the counts of each prefix, in byte order.
+    /// Returns the counts of each prefix. The prefixes are in byte order.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<Vec<u8>, PrefixCounts> {
         self.lock().clone()

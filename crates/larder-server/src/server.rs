@@ -255,7 +255,7 @@ impl Server {
         }
     }
 
-    /// Returns the longest time since the last heartbeat of a worker.
+    /// Returns the time since the oldest of the workers' last heartbeats.
     pub(crate) fn stall_time(&self) -> Duration {
         let seen = self.last_seen.iter().map(|seen| seen.load(Relaxed)).min();
         let now = self.clock.now().0;

@@ -22,7 +22,7 @@ use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The maximum number of concurrent lookups of a `GetMany`. Their waits for slower storage overlap.
+/// A `GetMany` runs at most this many lookups concurrently. Their waits for slower storage overlap.
 const AT_ONCE: usize = 32;
 /// The maximum length, in bytes, of an encoded reply without its value.
 const FIELDS_LEN: usize = 64;

@@ -44,7 +44,7 @@ pub(super) fn samples(visit: &mut dyn FnMut(MetricSample)) {
         }
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // One descriptor is open only to read the directory.
+        // Reading the directory needs a descriptor of its own, which does not count.
         let open = open.count().saturating_sub(1);
         show("process_open_fds", Gauge, open as f64, "Number of open file descriptors.");
     }

@@ -1,6 +1,6 @@
 //! Sets of meta flags without arguments, stored as the bytes to send.
 
-/// The maximum number of flags of a set. `mg` has ten flags. Twelve flags of two bytes each fill
+/// The maximum number of flags in a set. `mg` has ten flags. Twelve flags of two bytes each fill
 /// three machine words.
 const FLAGS_MAX: usize = 12;
 

@@ -7,7 +7,8 @@ use crate::text::tokens::has_blank_or_control;
 use arrayvec::ArrayVec;
 use std::fmt;
 
-/// The longest key in bytes that meta can send in base64. Its encoding has 248 bytes.
+/// The maximum length, in bytes, of a key that the meta protocol can send in base64. The encoding
+/// of such a key has 248 bytes.
 pub const BASE64_KEY_LEN_MAX: usize = KEY_LEN_MAX / 4 * 3;
 
 /// A key that every protocol can send unencoded: 1 to [`KEY_LEN_MAX`] bytes without blanks and
@@ -60,7 +61,8 @@ pub struct NumberedKeys {
 }
 
 impl NumberedKeys {
-    /// The longest prefix in bytes. Every 64-bit number fits after it.
+    /// The maximum length of a prefix, in bytes. It leaves enough bytes of the key for every 64-bit
+    /// number.
     pub const PREFIX_LEN_MAX: usize = KEY_LEN_MAX - 20;
 
     /// Checks a prefix. It may be empty.

@@ -154,7 +154,7 @@ impl MetaFlags<'_> {
         argument.read(flag.get(1..)?)
     }
 
-    /// Returns the names of the tags in the flag `G`; none without this flag.
+    /// Returns the names of the tags in the flag `G`. Without this flag, there are no tags.
     pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
         let tags = Tokens(self.raw).find(|flag| self.has(b'G') && flag.first() == Some(&b'G'));
         tags.into_iter().filter_map(|flag| flag.get(1..)).flat_map(split_tags)

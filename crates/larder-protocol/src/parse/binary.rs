@@ -17,7 +17,7 @@ use crate::request::{
 pub(crate) const MAGIC: u8 = 0x80;
 /// The length of a head in bytes.
 pub(crate) const HEAD_LEN: usize = 24;
-/// The largest accepted body in bytes.
+/// The maximum length of an accepted body, in bytes.
 pub(crate) const BODY_LEN_MAX: usize = 1 << 30;
 /// The expiry of an increment or decrement that must not create the item.
 pub(crate) const NO_CREATE: u32 = u32::MAX;

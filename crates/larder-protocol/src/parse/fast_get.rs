@@ -83,7 +83,7 @@ impl<'b> FastGet<'b> {
     }
 
     /// Returns the flags of `mg` in the order of the request, each with the space after it, if any.
-    /// Returns none for other requests.
+    /// Other requests have no flags.
     #[inline]
     pub(crate) fn flags(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let flags = if let Form::Meta(flags) = self.form() { flags } else { &[] };

@@ -19,7 +19,7 @@ pub struct FastSet<'b> {
     /// Client flags, which the server does not interpret.
     pub client_flags: u32,
     exptime: u32,
-    /// The part of the request that tells the dialects apart. For `set`, it is `None`. For `ms`, it
+    /// The part of the request that identifies its dialect. For `set`, it is `None`. For `ms`, it
     /// is the flags. For a binary request, it is the head, which is longer than any flags.
     rest: Option<&'b [u8]>,
 }

@@ -15,11 +15,11 @@ use crate::text::line::{LINE_LEN_MAX, without_cr};
 use crate::text::number::u32_of;
 use crate::text::tokens::Tokens;
 
-/// The longest login message in bytes, as in memcached.
+/// The maximum length of a login message in bytes, as in memcached.
 pub(crate) const MESSAGE_LEN_MAX: usize = 16384;
 
-/// The shortest accepted line in bytes, with its CR but without its LF. Like memcached, the server
-/// closes the connection after a shorter line.
+/// The minimum length of an accepted line in bytes, with its CR but without its LF. Like memcached,
+/// the server closes the connection after a shorter line.
 const LINE_LEN_MIN: usize = 6;
 
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";

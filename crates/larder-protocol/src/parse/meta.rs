@@ -13,15 +13,15 @@ use crate::text::letters::Letters;
 use crate::text::line::BAD_FORMAT;
 use crate::text::tokens::{Tokens, skip_spaces};
 
-/// The maximum number of tokens of a meta line, command and key included.
+/// The maximum number of tokens in a meta line, including the command and the key.
 const TOKENS_MAX: usize = 20;
 /// The maximum number of tokens that memcached parses in a meta line. It ignores further tokens.
 const TOKENS_CUT: usize = 23;
-/// The maximum number of tags of an item.
+/// The maximum number of tags per item.
 const TAGS_MAX: usize = 7;
-/// The longest name of a tag in bytes.
+/// The maximum length of a tag's name, in bytes.
 const TAG_LEN_MAX: usize = 250;
-/// The longest opaque in bytes, without its letter.
+/// The maximum length of an opaque in bytes, without its letter.
 const OPAQUE_LEN_MAX: usize = 31;
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";

@@ -28,7 +28,7 @@ pub(crate) enum Stage {
     Spent,
 }
 
-/// The longest name of a mechanism, in bytes.
+/// The maximum length of a mechanism's name, in bytes.
 const MECHANISM_LEN_MAX: usize = 32;
 
 /// Parses the start of a binary stream that requires a login.

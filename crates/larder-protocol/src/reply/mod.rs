@@ -37,8 +37,8 @@ use encode::{
 pub struct Hit<'k> {
     /// The decoded key, for replies with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
-    /// base64 or because it contains bytes that text cannot carry.
+    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
+    /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
@@ -128,8 +128,8 @@ pub enum ArithmeticReply {
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether the key is sent in base64 in memcached's text protocol, because a client sent it in
-    /// base64 or because it contains bytes that text cannot carry.
+    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
+    /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if it never does.
     pub ttl: Option<u32>,
@@ -254,12 +254,12 @@ pub fn servers_item(get: &Get<'_>, servers: &Servers, out: &mut Vec<u8>) {
     }
 }
 
-/// Refuses a lookup, because there is no memory for its reply.
+/// Refuses a lookup, because memory for its reply could not be allocated.
 pub fn get_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR out of memory writing get response", out);
 }
 
-/// Refuses an `mg N`, because there is no memory to create the item.
+/// Refuses an `mg N`, because memory for the new item could not be allocated.
 pub fn get_created_refused(get: &Get<'_>, out: &mut Vec<u8>) {
     out_of_memory(&get.format, "SERVER_ERROR Out of memory allocating new item", out);
 }

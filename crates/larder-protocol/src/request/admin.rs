@@ -78,7 +78,7 @@ pub enum Tuning {
 /// A setting of the flash tier that `extstore` can change. The names are memcached's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlashTuning {
-    /// The smallest item to demote, in bytes.
+    /// The minimum size, in bytes, of an item to demote.
     ItemSize(u32),
     /// How many seconds an item must be idle before it is demoted. With `u32::MAX`, items are
     /// demoted only when they are evicted.

@@ -11,8 +11,8 @@ pub use admin::*;
 pub use format::*;
 pub use login::*;
 
-/// The longest key in bytes, as sent in text or binary. For a key in base64, the limit applies to
-/// the encoded key.
+/// The maximum length of a key in bytes, as sent in text or binary. For a key in base64, the limit
+/// applies to the encoded key.
 pub const KEY_LEN_MAX: usize = 250;
 
 /// One request, which borrows from the input.
@@ -337,5 +337,5 @@ pub enum Parsed<'b> {
     Incomplete,
 }
 
-/// The longest value that a text store can announce, in bytes.
+/// The maximum length, in bytes, that a text store can announce for its value.
 pub const VALUE_LEN_MAX: usize = 2_147_483_645;

@@ -15,10 +15,10 @@ const FRACTION_MAX: u32 = 25;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal(i128);
 
-/// The reason for refusing a text as a [`Decimal`].
+/// The reason why a string is not accepted as a [`Decimal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecimalError {
-    /// The text is not a number.
+    /// The string is not a number.
     NotANumber,
     /// The number is infinite or too large.
     OutOfRange,

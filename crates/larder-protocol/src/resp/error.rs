@@ -122,9 +122,9 @@ pub enum CommandError<'b> {
     WatchedItemChanged,
     /// The queued commands of a transaction need too much memory.
     TransactionTooLarge,
-    /// There is no memory for an item, for a reply, or for the state of the connection.
+    /// Memory could not be allocated for an item, for a reply, or for the state of the connection.
     OutOfMemory,
-    /// The value would be longer than the largest item.
+    /// The value would exceed the maximum item size.
     TooLarge,
     /// The key is longer than [`crate::resp::KEY_LEN_MAX`], or empty.
     KeyLength,

@@ -10,10 +10,10 @@ use super::request::Arguments;
 use super::table::Verb;
 use super::words::{integer, is, next, nth};
 
-/// The maximum number of tags of an item.
+/// The maximum number of tags per item.
 const TAGS_MAX: usize = 7;
 
-/// The longest name of a tag in bytes.
+/// The maximum length of a tag's name, in bytes.
 const TAG_LEN_MAX: usize = 250;
 
 pub(super) fn checked_tag<'b>(tag: &'b [u8]) -> Parsed<'b, &'b [u8]> {

@@ -2,7 +2,7 @@
 
 use super::error::{CommandError, Parsed};
 
-/// The longest key in bytes. The protocols of memcached have a lower limit.
+/// The maximum length of a key, in bytes. memcached's protocols have a lower limit.
 pub const KEY_LEN_MAX: usize = 1024;
 
 /// Checks that a key is neither empty nor too long.

@@ -1,7 +1,7 @@
 //! Parsing of numbers with the rules of redis-server's `string2ll`.
 
 /// Parses a number in canonical decimal form, which has no blanks, plus sign or leading zeros.
-/// Returns `None` for other text, and for a number that does not fit in 64 bits.
+/// Returns `None` for other strings, and for a number that does not fit in 64 bits.
 #[must_use]
 pub fn i64_of(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {

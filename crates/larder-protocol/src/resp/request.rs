@@ -3,12 +3,13 @@
 use super::fault::ProtocolError;
 use super::number::i64_of;
 
-/// The maximum number of words of a request, its command included.
+/// The maximum number of words in a request, including the command.
 pub const WORDS_MAX: i64 = 1 << 20;
-/// The longest line in bytes: an inline request, or the length of an array or a bulk string.
+/// The maximum length, in bytes, of an inline request, and of a line with the length of an array or
+/// a bulk string.
 pub const LINE_LEN_MAX: usize = 64 << 10;
 
-/// The longest argument in bytes that is not a protocol violation, as in redis-server's
+/// An argument longer than this number of bytes is a protocol violation, as with redis-server's
 /// `proto-max-bulk-len`. The server discards a shorter argument if it exceeds
 /// [`Bounds::bulk_len_max`].
 const DISCARDED_LEN_MAX: usize = 512 << 20;
@@ -16,10 +17,10 @@ const DISCARDED_LEN_MAX: usize = 512 << 20;
 /// Limits of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The longest argument in bytes.
+    /// The maximum length of an argument, in bytes.
     pub bulk_len_max: usize,
-    /// The longest array in bytes. The parser does not check this limit if the complete array has
-    /// arrived.
+    /// The maximum length of an array, in bytes. The parser does not check this limit if the
+    /// complete array has arrived.
     pub request_len_max: usize,
     /// Whether the client still has to log in. Until then, only short requests are allowed.
     pub needs_login: bool,
@@ -305,9 +306,9 @@ fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
     }
 }
 
-/// The maximum number of words of a request before the login, as in redis-server.
+/// The maximum number of words in a request before the login, as in redis-server.
 const UNAUTHENTICATED_WORDS_MAX: i64 = 10;
-/// The longest word in bytes before the login, as in redis-server.
+/// The maximum length of a word in bytes before the login, as in redis-server.
 const UNAUTHENTICATED_BULK_LEN_MAX: usize = 16384;
 
 /// Splits off a line with a number. The number is `None` if it is malformed. As in redis-server,

@@ -44,7 +44,8 @@ impl From<io::Error> for Fault {
 pub enum NextAction {
     /// Poll the connection again, after the other connections that are ready.
     PollAgain,
-    /// Wait for an event: room to write if `Connection::awaits_writing`, else input.
+    /// Wait until the socket is writable if `Connection::awaits_writing`, and otherwise until it is
+    /// readable.
     Wait,
     /// Wait for the conversation's waker, or for the peer to disconnect. There are two reasons to
     /// hold: a request waits for slower storage or for another node, or replies wait until a change
@@ -815,8 +816,8 @@ mod tests {
         let mut pair = Pair::new(&["one\n", "two\n"]);
         pair.peer.room = 0;
         assert_eq!(pair.serve_input(), NextAction::Wait);
-        // The peer has room for output before the connection reads ahead. Reading ahead still sends
-        // nothing: the driver waits until the socket is writable.
+        // The peer accepts output again before the connection reads ahead. Reading ahead still
+        // sends nothing: the driver waits until the socket is writable.
         pair.peer.room = usize::MAX;
         pair.connection.note_event(true, false);
         let (peer, buffers) = (&mut pair.peer, &mut pair.buffers);

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The pause after accepting fails, for example because no file descriptor is free.
+/// After a failed `accept`, for example because no file descriptor is free, the thread waits this
+/// long before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// The maximum time that a graceful shutdown waits for connections to close.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -69,9 +70,9 @@ fn accept(
                 group.transfer_leadership(None, false);
             }
             match phase {
-                // A closing connection may have caused this wake, so there may be room for
-                // connections in the listen backlogs. Try all listeners: events are edge-triggered,
-                // so those connections cause no new event.
+                // A closing connection may have caused this wake, so the server may be able to
+                // accept connections from the listen backlogs. Try all listeners: events are
+                // edge-triggered, so those connections cause no new event.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
                 Phase::Ended => return Ok(()),

@@ -24,7 +24,7 @@ const WATCHERS_MAX: usize = 20;
 pub struct Log {
     clock: Clock,
     classes: SizeClasses,
-    /// The maximum length of a watcher's buffer in bytes.
+    /// The maximum length of a watcher's buffer, in bytes.
     buffer_max: usize,
     /// The union of the streams that watchers have requested. Also contains [`Streams::PREFIXES`]
     /// while requests are counted by prefix.
@@ -241,8 +241,8 @@ impl Log {
 }
 
 impl Watcher {
-    /// Appends a line to the buffer. Returns false and counts the line as skipped if the buffer has
-    /// no room for it.
+    /// Appends a line to the buffer. Returns false and counts the line as skipped if the buffer
+    /// would exceed `buffer_max` bytes.
     fn push(&mut self, line: &[u8], buffer_max: usize) -> bool {
         let room = buffer_max.saturating_sub(self.lines.len());
         if line.len() + watch::SKIPPED_LINES_LEN_MAX > room {

@@ -93,7 +93,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The files of the options.
+/// The paths of the memory file and the image, and the user who may own these files.
 #[derive(Clone, Copy, Debug)]
 pub struct Files<'a> {
     /// The memory file (`-e`).

@@ -42,8 +42,8 @@ impl Memory {
         Self::new(machine_mib.clamp(mib, mib.saturating_mul(64))).items
     }
 
-    /// Returns the memory limits in MiB that the engine would accept, after it has refused a size
-    /// of the memory for items. These are the limits whose [`Self::items`] is in the range of
+    /// Returns the memory limits, in MiB, that the engine would accept after it has refused a
+    /// memory size for items. With each of these limits, [`Self::items`] is in the range of
     /// `refused`.
     #[must_use]
     pub fn range(refused: LimitRefused) -> RangeInclusive<usize> {

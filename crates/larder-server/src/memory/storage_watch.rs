@@ -7,7 +7,7 @@ use larder_store::FlashGauges;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The minimum time between two lines about one count.
+/// The minimum time between two log lines about the same count of failures.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Watches the storage and logs problems. It logs the increase of each count of failures at most
@@ -78,7 +78,7 @@ impl StorageWatch {
     }
 }
 
-/// The count and the time of the last line about a count of failures.
+/// The value that a count of failures had at its last log line, and the time of this line.
 #[derive(Debug, Default)]
 struct LoggedCount {
     /// The count at the last line; 0 before the first line.

@@ -81,8 +81,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Splits off a prefix `NAME[..]:`. Returns the text between its brackets and the text after its
-/// colon, or `None` if `text` has no such prefix.
+/// Splits off a prefix `NAME[..]:`. Returns the string between its brackets and the string after
+/// its colon, or `None` if `text` has no such prefix.
 fn bracketed<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
     text.strip_prefix(name)?.strip_prefix('[')?.split_once("]:")
 }
@@ -93,8 +93,8 @@ pub(crate) fn entries(lists: &[String]) -> impl Iterator<Item = Result<Entry<'_>
     texts.filter(|text| !text.is_empty()).map(Entry::parse)
 }
 
-/// Resolves an address. `port` is the default port. If the text is only a port, the address is that
-/// port on the IPv4 loopback.
+/// Resolves an address. `port` is the default port. If the string is only a port, the address is
+/// that port on the IPv4 loopback.
 pub(super) fn addresses_of(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     match text.parse() {
         Ok(port) => Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]),
@@ -127,7 +127,7 @@ pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenEr
     if found.is_empty() { Err(bad()) } else { Ok(found) }
 }
 
-/// Returns the port of `*` or `*:PORT` (all addresses), or `None` for other text. `port` is the
+/// Returns the port of `*` or `*:PORT` (all addresses), or `None` for other strings. `port` is the
 /// default port.
 pub(super) fn wildcard_port(text: &str, port: u16) -> Option<u16> {
     match text.strip_prefix('*')? {
@@ -166,7 +166,7 @@ pub(super) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16), Listen
     }
 }
 
-/// Removes the enclosing brackets if the text has both.
+/// Removes the enclosing brackets if the string has both.
 fn without_brackets(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 pub struct Gate {
     /// The bits [`FULL`] and [`EXHAUSTED`].
     closed: AtomicU8,
-    /// The number of times that the gate was closed since the last reset.
+    /// The number of times that the gate has closed since the last reset.
     closings: AtomicU64,
-    /// The time at which the gate was closed (`None` if it is open), and the total duration of
-    /// earlier closures.
+    /// The time at which the gate closed (`None` if it is open), and the total duration of earlier
+    /// periods in which it was closed.
     closed_for: Mutex<(Option<Instant>, Duration)>,
 }
 
@@ -39,19 +39,21 @@ impl Gate {
         }
     }
 
-    /// Returns the number of times that the gate was closed since the last reset.
+    /// Returns the number of times that the gate has closed since the last reset.
     pub(crate) fn closings(&self) -> u64 {
         self.closings.load(SeqCst)
     }
 
-    /// Returns the total time that the gate was closed since the last reset. If the gate was closed
-    /// during the reset, this includes the time from that closure to the reset.
+    /// Returns the total time for which the gate was closed since the last reset. If a reset
+    /// happens while the gate is closed, the total also includes the time from the closing to the
+    /// reset.
     pub(crate) fn closed_for(&self) -> Duration {
         let (since, before) = *self.lock();
         before + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Resets the number and the total duration of closures (`stats reset`).
+    /// Resets the number of closings and the total time for which the gate was closed (`stats
+    /// reset`).
     pub(crate) fn reset(&self) {
         self.closings.store(0, SeqCst);
         self.lock().1 = Duration::ZERO;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 /// An error while checking or binding a socket to listen on.
 #[derive(Debug)]
 pub enum ListenError {
-    /// The text is not an address, or does not resolve.
+    /// The string is not an address, or does not resolve.
     Address(String),
     /// `-l` is given but contains no address.
     NoAddress,

@@ -30,8 +30,8 @@ const HEADER_LEN: usize = 8;
 const DATAGRAM_LEN: usize = 1400;
 /// The maximum number of reply bytes in one datagram.
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
-/// The maximum total length in bytes of the replies to one datagram. The server drops replies
-/// beyond it.
+/// The maximum total length, in bytes, of the replies to one datagram. The server drops the reply
+/// that would exceed it, and answers no further commands of the datagram.
 const MESSAGE_MAX: usize = 16 << 20;
 /// The maximum number of requests answered in one poll.
 const REQUESTS_PER_POLL: usize = 64;
@@ -83,8 +83,8 @@ pub fn check(options: &Options) -> Result<bool, ListenError> {
     Ok(is_bound)
 }
 
-/// Binds both address families on the same port. If binding IPv6 fails, omits IPv6, unless the
-/// reason is that the port is in use.
+/// Binds both address families on the same port. If binding IPv6 fails, the server does without
+/// IPv6, unless the reason is that the port is in use.
 fn bind_pair(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Result<Vec<UdpSocket>, ListenError> {
     let first = bind(SocketAddr::new(v4.into(), port))?;
     let port = first.local_addr().map_or(port, |address| address.port());

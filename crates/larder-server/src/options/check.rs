@@ -9,7 +9,7 @@ use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
-/// The minimum memory limit, in MiB. A lower limit would leave no room for queues and the index.
+/// The minimum memory limit, in MiB. A lower limit would not suffice for queues and the index.
 const MEMORY_LIMIT_MIN: usize = 1;
 /// The maximum memory limit, in MiB. It is 16 TiB, because the index of the segment engine cannot
 /// address more.

@@ -87,8 +87,7 @@ fn element(name: &str, value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Converts a value to the text that it has on a command line. Octal numbers stay octal, for file
-/// modes.
+/// Converts a value to its form on a command line. Octal numbers stay octal, for file modes.
 fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),

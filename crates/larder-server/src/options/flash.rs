@@ -33,11 +33,12 @@ pub struct FlashFile {
     pub path: PathBuf,
     /// The number of bytes for pages.
     pub bytes: u64,
-    /// The purpose that the pages would have in memcached.
+    /// memcached's storage bucket for the pages of the file.
     pub bucket: Bucket,
 }
 
-/// The purpose of the pages of a file in memcached. In Larder the pages of all files form one pool.
+/// A storage bucket of memcached, which restricts the items that the pages of a file contain. In
+/// Larder, the pages of all files form one pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub enum Bucket {
@@ -64,8 +65,8 @@ const MIB: u64 = 1 << 20;
 const PAGE_DEFAULT_MIN: u64 = MIB;
 /// The maximum page length in bytes.
 const PAGE_MAX: u64 = 1 << 30;
-/// The minimum number of pages in all files together from which the default page length is
-/// computed. Small files have fewer pages, because the default is at least [`PAGE_DEFAULT_MIN`].
+/// The default page length is chosen to give all files together at least this many pages. Small
+/// files have fewer pages, because the default is at least [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
 /// By default, the server keeps one in this number of pages free, and at least one page.
 const PAGES_PER_FREE: u64 = 100;
@@ -200,7 +201,7 @@ impl Bucket {
         found.map(|(_, bucket)| bucket)
     }
 
-    /// Returns the form of `ext_path` with this bucket, for messages, or `None` for the default
+    /// Returns the syntax of `ext_path` with this bucket, for messages, or `None` for the default
     /// bucket.
     fn suffix(self) -> Option<&'static str> {
         match self {

@@ -151,8 +151,8 @@ fn from_environment(
         let Some(value) = value.to_str().map(words::trimmed_value) else {
             return Err(refuse(1, &name, "not UTF-8"));
         };
-        // For an omitted value, Helm charts set the variable to an empty text. A single space is a
-        // valid delimiter.
+        // For an omitted value, Helm charts set the variable to an empty string. A single space is
+        // a valid delimiter.
         let is_blank = value.is_empty() || value == " " && arg.get_id() != "prefix_delimiter";
         if is_blank && !matches!(arg.get_action(), ArgAction::SetTrue) {
             continue;

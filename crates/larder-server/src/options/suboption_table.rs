@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) does: Effect,
 }
 
-/// The values that may follow the `=`. The text in a variant is the message for a refused value.
+/// The values that may follow the `=`. The string in a variant is the message for a refused value.
 pub(super) enum ValueSyntax {
     /// No value. A given value is ignored, as in memcached.
     Nothing,
@@ -27,7 +27,7 @@ pub(super) enum ValueSyntax {
     Real,
     /// One of these words.
     Word(&'static [&'static str], &'static str),
-    /// Any text.
+    /// Any string.
     Text,
     /// Sizes in bytes, separated by hyphens.
     SlabSizes,
@@ -39,11 +39,11 @@ pub(super) enum ValueSyntax {
 pub(super) enum Effect {
     /// The help for `--help`, and the function that sets the option.
     Set(&'static str, fn(&mut Suboptions, &Value<'_>)),
-    /// No effect. The text is the reason.
+    /// No effect. The string is the reason.
     Nothing(&'static str),
 }
 
-/// A checked value: its text and, for a numeric option, its number.
+/// A checked value: its string and, for a numeric option, its number.
 pub(super) struct Value<'t> {
     pub(super) text: &'t str,
     pub(super) number: u64,

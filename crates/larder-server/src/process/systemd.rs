@@ -31,8 +31,8 @@ impl Watchdog {
     }
 
     /// Notifies systemd that the server is alive if a notification is due and every worker has
-    /// recorded a recent heartbeat. `stall_time` is the longest time since the last heartbeat of a
-    /// worker.
+    /// recorded a recent heartbeat. `stall_time` is the time since the oldest of the workers' last
+    /// heartbeats.
     pub fn notify(&mut self, stall_time: Duration) {
         let Some(timeout) = self.timeout else { return };
         if self.notified.elapsed() < timeout / 4 {

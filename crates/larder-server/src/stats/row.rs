@@ -115,7 +115,7 @@ pub(super) enum Source {
     Hot(fn(&HotKey) -> Value),
     /// A value of a follower.
     Follower(fn(&FollowerStatus) -> Value),
-    /// A fixed text.
+    /// A fixed string.
     Constant(&'static str),
 }
 

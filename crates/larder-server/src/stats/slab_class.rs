@@ -50,7 +50,7 @@ impl SlabClass {
     }
 }
 
-/// Returns the total size in bytes of the chunks that memcached would use for all items.
+/// Returns the total size, in bytes, of the chunks that memcached would use for all items.
 fn chunk_bytes(snapshot: &Snapshot<'_>) -> u64 {
     let classes = snapshot.gauges().classes.iter().enumerate();
     let chunks = classes.map(|(class, gauges)| {

@@ -89,7 +89,7 @@ impl<'s> Snapshot<'s> {
         })
     }
 
-    /// Returns the memory of items in bytes, including the free part of open segments.
+    /// Returns the memory that items take, in bytes, including the free part of open segments.
     pub(super) fn items_memory(&self) -> u64 {
         let gauges = self.gauges();
         let others = gauges.index_bytes + gauges.dead_bytes + gauges.tags_bytes;

@@ -134,7 +134,7 @@ impl Section {
 enum SectionScope {
     /// The server: once.
     Server,
-    /// Each size class with items; the prefix is this text and the number of the class.
+    /// Each size class with items; the prefix is this string and the number of the class.
     Class(&'static str),
     /// Each listener and connection; the prefix is its ID.
     Socket,

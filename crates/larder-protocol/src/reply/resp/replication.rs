@@ -24,7 +24,8 @@ pub struct Link {
     /// Seconds since bytes last arrived from the leader. Bytes that arrive while the replication
     /// lag is unknown do not count. `None` before the first heartbeat with a known lag.
     pub silence_secs: Option<u64>,
-    /// Seconds since the last connection to the leader ended; `None` if none has ended.
+    /// Seconds since the last connection to the leader was closed; `None` if no connection has been
+    /// closed.
     pub down_secs: Option<u64>,
     /// The position in the leader's journals, in bytes, up to which this follower has all changes.
     /// `None` until the leader has sent the first watermark, which reports this position.

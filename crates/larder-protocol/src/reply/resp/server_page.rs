@@ -191,11 +191,11 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
 pub struct Settings {
     /// The memory limit, in bytes.
     pub limit_bytes: u64,
-    /// The longest argument, in bytes.
+    /// The maximum length of an argument, in bytes.
     pub bulk_len_max: usize,
     /// The number of databases.
     pub databases: u32,
-    /// The maximum number of connections, as text.
+    /// The maximum number of connections, as a string.
     pub connections_max: String,
     /// Whether items are evicted when memory is full.
     pub evicts: bool,

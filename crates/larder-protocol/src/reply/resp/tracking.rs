@@ -8,7 +8,7 @@ use crate::resp::INVALIDATION_CHANNEL;
 pub enum MessageForm {
     /// RESP3: a push of the type `invalidate`.
     Push,
-    /// RESP2: a message of the channel [`INVALIDATION_CHANNEL`].
+    /// RESP2: a message on the channel [`INVALIDATION_CHANNEL`].
     Channel,
 }
 

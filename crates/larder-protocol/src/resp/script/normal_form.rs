@@ -56,7 +56,8 @@ const GLOBAL_NAMES: [&[u8]; 20] = [
     b"replicate_commands",
 ];
 
-/// The longest script in bytes that [`normal_form`] accepts. Known scripts are shorter.
+/// The maximum length, in bytes, of a script that [`normal_form`] accepts. Known scripts are
+/// shorter.
 pub const SCRIPT_LEN_MAX: usize = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

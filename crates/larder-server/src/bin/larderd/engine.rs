@@ -96,8 +96,8 @@ fn items_bytes(options: &Options) -> usize {
     Memory::new(options.memory_limit).items - options.journal_bytes()
 }
 
-/// Lowers the memory limit in the options if the memory file or its file system has no room for it.
-/// An existing memory file keeps the maximum size with which an earlier process created it.
+/// Lowers the memory limit in the options if the memory file or its file system is too small for
+/// it. An existing memory file keeps the maximum size with which an earlier process created it.
 fn with_limit_of(mut options: Options, cache: &segment::Cache) -> Options {
     let max = usize::try_from(cache.gauges().limit_bytes).unwrap_or(usize::MAX);
     if max < items_bytes(&options) {

@@ -37,7 +37,7 @@ const OUTPUT_MAX: usize = 256 << 10;
 /// The number of threads above which the server logs a warning, as memcached does.
 const THREADS_USUAL: usize = 64;
 
-/// The number of file descriptors that larderd reserves for other uses than connections.
+/// The number of file descriptors that larderd reserves for uses other than connections.
 const FILES_SPARE: u64 = 64;
 
 pub(crate) fn serve(
@@ -115,7 +115,8 @@ fn left_group(error: JoinError) -> Failure {
     failure(status)(&error)
 }
 
-/// Raises the limit of open files to what the connections of `-c` and of the gateway need.
+/// Raises the limit of open files to the number that the connections of `-c` and of the gateway
+/// need.
 fn raise_file_limit(options: &Options) -> Result<(), Failure> {
     let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };
     platform::raise_file_limit(options.conn_limit as u64, spare).map_err(|max| {

@@ -76,8 +76,8 @@ struct Client<E: Engine> {
 }
 
 impl<E: Engine + 'static> Client<E> {
-    /// Registers the stream for read events and, while the connection waits for room to write, also
-    /// for write events.
+    /// Registers the stream for read events and, while the connection waits to write, also for
+    /// write events.
     fn watch(&mut self, poll: &Poll, token: Token) -> io::Result<()> {
         let on = self.connection.awaits_writing();
         if self.watches_writing != on {
@@ -351,8 +351,8 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Registers a client for the events that can concern it: log lines, load shedding and room to
-    /// write. Closes the client if load shedding has marked it, or if the registration fails.
+    /// Registers a client for the events that can concern it: log lines, load shedding and write
+    /// events. Closes the client if load shedding has marked it, or if the registration fails.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {

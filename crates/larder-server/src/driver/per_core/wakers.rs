@@ -18,8 +18,8 @@ impl Wake for LoopWaker {
 
 /// The clients and UDP sockets of one worker whose waiting requests can resume.
 pub(super) struct Resumed {
-    /// The token and the connection ID of each. If the token's current connection has another ID,
-    /// the token was reused.
+    /// The token and the connection ID of each client or UDP socket. If the token's current
+    /// connection has another ID, the token was reused.
     pub(super) list: Mutex<Vec<(usize, u64)>>,
     pub(super) waker: Arc<Waker>,
     /// Whether the worker will check the list before it waits for events again. If so, it need not

@@ -1,4 +1,5 @@
-//! Server processes and temporary directories for tests. They are removed at the end of a test.
+//! Server processes and temporary directories for tests. Dropping them kills the processes and
+//! removes the directories.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod pages;

@@ -83,7 +83,7 @@ fn larderd(name: &str, options: &[&str]) -> Server {
     start(env!("CARGO_BIN_EXE_larderd"), name, options)
 }
 
-/// Returns the requests of the comparison. The first ones store the items for the others.
+/// Returns the requests of the comparison. The first requests store items for the other requests.
 fn cases() -> Vec<Vec<u8>> {
     let big = "b".repeat(3000);
     let huge = "h".repeat(60_000);

@@ -114,7 +114,7 @@ fn latencies_equal_those_of_stats_and_of_clients() {
         assert_eq!(count, stat(&counts, &format!("{class}:count")).parse::<f64>().unwrap());
         let sum = samples[&format!("{}{{class=\"{class}\"}}", of("sum"))];
         assert!(sum > 0.0 && sum / count <= seen, "{class}: {sum} for {count} in {seen}");
-        // Sort by bound, because the map sorts the bounds as text.
+        // Sort by bound, because the map sorts the bounds as strings.
         let buckets = samples.iter().filter_map(|(name, value)| {
             let labels = name.strip_prefix(&of("bucket"))?;
             let bound = labels.strip_prefix(&format!("{{class=\"{class}\",le=\""))?;
