@@ -1,8 +1,8 @@
 //! Measures in-process caches: Larder, moka, `quick_cache` and foyer.
 //!
 //! The program stores `--items` values of `--value-bytes` under keys of 16 bytes, and every cache
-//! has room for all of them. Then threads look up Zipf-distributed keys, and read a byte of each
-//! value. Of every hundred operations, on average `--sets` store the value again instead. The
+//! is large enough for all of them. Then threads look up Zipf-distributed keys, and read a byte of
+//! each value. Of every hundred operations, on average `--sets` store the value again instead. The
 //! program prints one JSON object. `scripts/bench embedded` runs it.
 #![expect(clippy::print_stdout, reason = "the program prints its measurements")]
 

@@ -22,7 +22,7 @@ pub(crate) unsafe fn read_all(
 ) -> io::Result<()> {
     let mut done = 0;
     while done < len {
-        // SAFETY: `done` is less than `len`, and `into` has room for `len` bytes.
+        // SAFETY: `done` is less than `len`, and `into` has space for `len` bytes.
         let rest = unsafe { into.add(done) };
         // SAFETY: there is room for `len - done` bytes at `rest`, and only this read uses them.
         let read = unsafe { libc::pread(file.as_raw_fd(), rest.cast(), len - done, at(offset)?) };

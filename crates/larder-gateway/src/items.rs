@@ -54,8 +54,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
     ///
     /// # Errors
-    /// [`Refusal::NoTags`]: the engine does not support tags. [`Refusal::OutOfMemory`]: there is no
-    /// memory for a tag.
+    /// [`Refusal::NoTags`]: the engine does not support tags. [`Refusal::OutOfMemory`]: the engine
+    /// could not allocate memory for a tag.
     fn tags(&self, names: &[Vec<u8>]) -> Result<Tags, Refusal>;
 
     /// Drops a tag: removes all items with the tag in one step. Returns `None` if the engine does
@@ -73,7 +73,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Refusal::TooLarge`]: the item would be too large. [`Refusal::OutOfMemory`]: all uploads
-    /// together would exceed their limit, or the engine has no memory.
+    /// together would exceed their limit, or the engine could not allocate memory.
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
     /// Returns whether the uploads of all protocols together use more than their share of memory.
@@ -83,7 +83,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Appends a piece to an upload.
     ///
     /// # Errors
-    /// [`Refusal`]: there is no memory for the piece, or the value exceeds the announced length.
+    /// [`Refusal`]: the engine could not allocate memory for the piece, or the value exceeds the
+    /// announced length.
     fn extend(&self, upload: &mut Upload, bytes: &[u8]) -> Result<(), Refusal>;
 }
 
@@ -121,10 +122,10 @@ pub(crate) enum LookupOutcome {
     Missing,
     /// The item is large, and too many large values are being sent already.
     Busy,
-    /// The engine, or the server that owns the item, had no memory for the lookup. In this server's
-    /// own cache, only lookups that change the item can fail like this, and the gateway does not
-    /// use such lookups. If there is no memory to read a large value from slower storage, the
-    /// outcome is `Missing`.
+    /// The engine, or the server that owns the item, could not allocate memory for the lookup. In
+    /// this server's own cache, only lookups that change the item can fail like this, and the
+    /// gateway does not use such lookups. If the engine cannot allocate memory for reading a large
+    /// value from slower storage, the outcome is `Missing`.
     OutOfMemory,
     /// Another server owns the item and is unreachable.
     OwnerUnreachable,

@@ -18,7 +18,7 @@
 //!
 //! The outcome of an operation on a key can be `Pending`: the item is on slower storage. A pending
 //! operation has changed nothing, counted nothing and delivered no event. The caller repeats it
-//! when the read has ended.
+//! when the read has completed.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -20,8 +20,7 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The retained bytes of all forwarded stores are limited to the memory for items divided by this
-/// number.
+/// All forwarded stores together may retain at most the memory for items divided by this number.
 const SENT_PART: usize = 16;
 
 impl Host for Server {

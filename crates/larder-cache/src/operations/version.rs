@@ -43,7 +43,7 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// If the cache keeps no versions ([`crate::Builder::versions`]), all values have the same
+    /// If the cache stores no versions ([`crate::Builder::versions`]), all values have the same
     /// version, and [`Cache::compare_and_swap`] returns an error.
     #[must_use]
     pub fn get_versioned(&self, key: impl AsRef<[u8]>) -> Option<(Bytes, Version)> {
@@ -121,7 +121,7 @@ impl Claim<'_> {
 /// [`Cache`], and [`crate::TypedError`] for [`crate::Typed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapError<E = InsertError> {
-    /// The cache keeps no versions: see [`crate::Builder::versions`].
+    /// The cache stores no versions: see [`crate::Builder::versions`].
     NoVersions,
     /// The value was not stored.
     Store(E),

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// A conversion of keys and values to bytes, and of bytes to values.
+/// A codec that encodes keys and values as bytes, and decodes values.
 ///
 /// Two keys must have the same bytes if and only if they are equal.
 ///

@@ -52,7 +52,7 @@ fn stated_align(file: &File) -> Option<usize> {
 
     let mut about = MaybeUninit::<libc::statx>::zeroed();
     let (flags, mask) = (libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
-    // SAFETY: the path is a C string, and `about` has room for the result.
+    // SAFETY: the path is a C string, and `about` has space for the result.
     let answer =
         unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, about.as_mut_ptr()) };
     // SAFETY: the struct consists of integers. If the system wrote nothing, they are zeros, which

@@ -185,7 +185,8 @@ impl Cache for CacheService {
 ///
 /// # Errors
 /// `UNAVAILABLE`: the server that owns the item is unreachable, or too many large values are being
-/// sent and no connection is slow. `RESOURCE_EXHAUSTED`: there is no memory for the lookup.
+/// sent and no connection is slow. `RESOURCE_EXHAUSTED`: the engine could not allocate memory for
+/// the lookup.
 async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     loop {
         match app.items.get(key, true).await {
@@ -207,7 +208,7 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
 /// bytes of keys and other values.
 ///
 /// # Errors
-/// The value is too long for one message, or there is no memory for it.
+/// The value is too long for one message, or would exceed the memory limit.
 async fn whole(
     app: &App,
     memory: &RequestMemory,

@@ -1,4 +1,4 @@
-//! Decoding of messages with a limited number of parts.
+//! Decodes messages with a limited number of parts.
 //!
 //! A part is one encoded field: its number and its value. Each element of a repeated field is a
 //! part, except packed numbers. A part can be much longer in memory than in the message: two bytes

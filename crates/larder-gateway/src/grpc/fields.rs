@@ -76,7 +76,7 @@ impl NewItem {
     ///
     /// # Errors
     /// `INVALID_ARGUMENT`: a field is invalid. `UNIMPLEMENTED`: the engine does not support tags.
-    /// `RESOURCE_EXHAUSTED`: there is no memory for the tags.
+    /// `RESOURCE_EXHAUSTED`: the engine could not allocate memory for the tags.
     pub(super) fn of(app: &App, request: &SetRequest) -> Result<Self, Status> {
         key(&request.key)?;
         let condition = request.condition.map(|condition| match condition {
@@ -97,7 +97,7 @@ impl NewItem {
     /// the length of its value in bytes.
     ///
     /// # Errors
-    /// The item is too large, or there is no memory for it.
+    /// The item is too large, or the engine could not allocate memory for it.
     pub(super) async fn store(
         &self,
         app: &App,

@@ -53,8 +53,8 @@ impl RequestMemory {
     /// Reserves at least `len` bytes for the reply. Closes idle and slow connections if necessary.
     ///
     /// # Errors
-    /// `UNAVAILABLE`: there is no memory, and no connection is idle or slow. The client has to
-    /// retry.
+    /// `UNAVAILABLE`: the memory limit is reached, and no connection is idle or slow. The client
+    /// has to retry.
     pub(super) async fn require(&self, app: &App, len: usize) -> Result<(), Status> {
         while !self.change(|account| account.answer = account.answer.max(len)) {
             if !app.connections.close_long_idle() {

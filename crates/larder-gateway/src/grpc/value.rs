@@ -45,7 +45,7 @@ pub(super) fn parts(
 ///
 /// # Errors
 /// The head is missing or invalid. The value is too long, arrives too slowly, or is longer or
-/// shorter than announced. There is no memory for the value.
+/// shorter than announced. Receiving the value would exceed a memory limit.
 pub(super) async fn write(
     app: &App,
     memory: &RequestMemory,

@@ -32,8 +32,8 @@ impl Drop for Watcher {
 /// Registers a watcher, and returns the stream of its events.
 ///
 /// # Errors
-/// The filter is invalid, the server does not allow watchers, there are too many watchers, or there
-/// is no memory for the queue.
+/// The filter is invalid, the server does not allow watchers, there are too many watchers, or the
+/// queue would exceed the memory limit.
 pub(super) async fn watch(
     app: &App,
     memory: &RequestMemory,

@@ -12,7 +12,7 @@ use serde::Serialize;
 /// Builds a reply with the JSON text of `value`.
 ///
 /// # Errors
-/// There is no memory for the reply.
+/// The reply would exceed the memory limit.
 pub(super) async fn json(app: &App, value: &impl Serialize) -> Result<Response, Problem> {
     // Serializing the types of this crate cannot fail.
     let text = serde_json::to_vec(value).unwrap_or_default();
@@ -22,7 +22,7 @@ pub(super) async fn json(app: &App, value: &impl Serialize) -> Result<Response, 
 /// Builds a reply with these bytes and the content type `kind`.
 ///
 /// # Errors
-/// There is no memory for the reply.
+/// The reply would exceed the memory limit.
 pub(super) async fn whole(
     app: &App,
     kind: HeaderValue,

@@ -81,7 +81,7 @@ impl ReceivedValue {
 ///
 /// # Errors
 /// A [`Problem`]: the value is too long, arrives too slowly, or differs from the announced length;
-/// receiving it fails; or there is no memory for it.
+/// receiving it fails; or it would exceed a memory limit.
 pub(super) async fn read_value(
     app: &App,
     key: &[u8],
@@ -120,8 +120,8 @@ async fn in_time<T>(
 /// Reads a body of at most `max` bytes, and reserves its memory.
 ///
 /// # Errors
-/// A [`Problem`]: the body is too long or arrives too slowly, receiving it fails, or there is no
-/// memory for it.
+/// A [`Problem`]: the body is too long or arrives too slowly, receiving it fails, or it would
+/// exceed the memory limit.
 pub(super) async fn collect(
     app: &App,
     body: Body,

@@ -89,7 +89,7 @@ pub(super) struct StoreQuery {
 ///
 /// # Errors
 /// A [`Problem`]: there are too many tags, a name is empty or too long, the engine does not support
-/// tags, or there is no memory for a tag.
+/// tags, or the engine could not allocate memory for a tag.
 pub(super) fn tags<'n>(
     items: &dyn Items,
     names: impl Iterator<Item = &'n str>,

@@ -59,7 +59,8 @@ impl Reservation {
     /// necessary.
     ///
     /// # Errors
-    /// [`Busy`]: there is no memory, and no connection is idle or slow. The client has to retry.
+    /// [`Busy`]: the memory limit is reached, and no connection is idle or slow. The client has to
+    /// retry.
     pub(crate) async fn require(&mut self, app: &App, len: usize) -> Result<(), Busy> {
         while !self.grow_to(len) {
             if !app.connections.close_long_idle() {
@@ -75,8 +76,8 @@ impl Reservation {
     /// until other requests have released enough memory, and closes slow connections.
     ///
     /// # Errors
-    /// [`Busy`]: there was no memory within [`WAIT_TIME`], or the heads of waiting requests take
-    /// [`WAITING_MAX`] bytes. The client has to retry.
+    /// [`Busy`]: other requests did not release enough memory within [`WAIT_TIME`], or the heads of
+    /// waiting requests take [`WAITING_MAX`] bytes. The client has to retry.
     pub(crate) async fn admit(
         &mut self,
         app: &App,

@@ -141,8 +141,9 @@ impl<E: Engine> OpContext<'_, E> {
     /// access. If so, this lookup is not recorded again.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`] if there is no memory to create or change the item. If the item is
-    /// on slower storage, the result is not an error, but `Ok` with [`Lookup::Pending`].
+    /// [`Refusal::OutOfMemory`] if the engine could not allocate memory for creating or changing
+    /// the item. If the item is on slower storage, the result is not an error, but `Ok` with
+    /// [`Lookup::Pending`].
     pub fn look_up<R>(
         &mut self,
         key: HashedKey<'_>,

@@ -18,7 +18,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// Copies an item. The lookup is not counted.
     ///
     /// # Errors
-    /// There is no memory for the copy.
+    /// Memory for the copy could not be allocated.
     pub fn copy(&mut self, key: HashedKey<'_>) -> Result<Lookup<CopiedItem>, EditRefusal> {
         let looked = self.describe(key, |item| {
             let value = copy_of(&item.value)?;

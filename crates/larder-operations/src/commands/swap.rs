@@ -118,8 +118,9 @@ impl<E: Engine> OpContext<'_, E> {
     /// `show` is called again, and the result of its last call is returned.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`]: there is no memory to read the item from slower storage, or `show`
-    /// has returned `None`, because it cannot show the item. The item stays.
+    /// [`Refusal::OutOfMemory`]: the engine could not allocate memory for reading the item from
+    /// slower storage, or `show` has returned `None`, because it cannot show the item. The item
+    /// stays.
     pub fn take<R>(
         &mut self,
         key: HashedKey<'_>,

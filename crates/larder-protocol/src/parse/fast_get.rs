@@ -14,7 +14,7 @@ use crate::text::tokens::blank;
 pub struct FastGet<'b> {
     /// The key as sent. It is never base64, because `mg` with the flag `b` takes the slow path.
     pub key: &'b [u8],
-    /// The part of the request that tells the dialects apart. For `get`, it is `None`. For `mg`, it
+    /// The part of the request that identifies its dialect. For `get`, it is `None`. For `mg`, it
     /// is the flags, each at most once. For a binary request, it is the head, which is longer than
     /// any flags. A single field for the three dialects keeps this type small, which saves 3 % of
     /// the instructions of a `get`.

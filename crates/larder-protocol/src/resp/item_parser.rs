@@ -115,7 +115,7 @@ pub(super) fn item_command<'b>(
 /// Parses a decimal number.
 ///
 /// # Errors
-/// The text is not a number, or the number is too large.
+/// The string is not a number, or the number is too large.
 pub fn decimal(text: &[u8]) -> Parsed<'static, Decimal> {
     Decimal::parse(text).map_err(|error| match error {
         DecimalError::NotANumber => CommandError::NotFloat,

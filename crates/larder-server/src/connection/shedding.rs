@@ -115,10 +115,10 @@ impl Server {
     /// Marks connections for closing if leases or uploads use too much cache memory. `over` returns
     /// the current excess.
     ///
-    /// A connection with a lease is closed only if it has stalled. If none has stalled, the leases
-    /// stay, and further values are copied instead of leased. A connection with an upload is closed
-    /// if it has stalled. To free the bytes in `uploaded_by_any`, connections with uploads are
-    /// closed even if they have not stalled.
+    /// A connection with a lease is closed only if it has stalled. If no such connection has
+    /// stalled, the leases stay, and further values are copied instead of leased. A connection with
+    /// an upload is closed if it has stalled. To free the bytes in `uploaded_by_any`, connections
+    /// with uploads are closed even if they have not stalled.
     pub(crate) fn free_cache(&self, over: impl Fn() -> ExcessMemory) {
         self.shed(Kind::Leased, || over().leased, STALL_MIN, 0);
         self.shed(Kind::Uploaded, || over().uploaded, STALL_MIN, 0);

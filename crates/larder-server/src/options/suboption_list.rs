@@ -62,7 +62,7 @@ fn refuse<T>(status: u8, message: String) -> Result<T, OptionsRefusal> {
 }
 
 impl Row {
-    /// Parses the value. `None` and an empty text both mean that no value is given.
+    /// Parses the value. `None` and an empty string both mean that no value is given.
     ///
     /// # Errors
     /// The reason for the refusal, with memcached's message where memcached has this option.

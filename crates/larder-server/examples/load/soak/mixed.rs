@@ -1,4 +1,4 @@
-//! One connection of mixed commands.
+//! One connection that sends mixed commands.
 //!
 //! It writes its own keys and checks their values, and reads keys of other connections. All
 //! connections share counters (`incr`) and registers (`gets` and `cas`).
