@@ -94,7 +94,7 @@ impl Workers {
         })
     }
 
-    /// Returns the sum of the counters of all slots and of dropped temporary handles.
+    /// Returns the counters, summed over all slots and all dropped temporary handles.
     pub(crate) fn counters(&self) -> Counters {
         let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.slots.iter().map(|slot| &slot.counters);

@@ -187,8 +187,8 @@ impl Ring {
         };
         let entry = read.offset(offset).build().user_data(u64::from(number));
         // SAFETY: by the promise of `Target`, only this read uses the bytes until `finish` is
-        // called. `end` calls `finish` when the read has ended. The slot keeps the target and the
-        // device keeps the descriptor open until then, because dropping the ring waits for all
+        // called. `end` calls `finish` when the read has completed. The slot keeps the target and
+        // the device keeps the descriptor open until then, because dropping the ring waits for all
         // reads.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for each slot");
@@ -215,8 +215,8 @@ impl Ring {
     fn enter(&mut self, wanted: u32) -> io::Result<usize> {
         const GETEVENTS: u32 = 1;
         let begun = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
-        // SAFETY: the entries of the ring are reads whose targets are kept, and the call has no
-        // argument.
+        // SAFETY: the entries of the ring are reads whose targets the slots keep alive, and the
+        // call has no argument.
         unsafe { self.ring.submitter().enter::<()>(begun, wanted, GETEVENTS, None) }
     }
 }

@@ -66,7 +66,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Takes effect immediately if `at` is past or [`Expiry::Never`].
     fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
-    /// Returns the minimum length in bytes of a value that callers have to upload in pieces.
+    /// Returns the minimum length, in bytes, of a value that callers have to upload in pieces.
     fn upload_len_min(&self) -> usize;
 
     /// Starts the upload of a value of `len` bytes for this key.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The length in bytes of the header at the start of each file, which is not part of the device.
+/// The length, in bytes, of the header at the start of each file. The header is not part of the
+/// device.
 pub const HEADER_LEN: u64 = 4096;
 
 /// The minimum alignment of offsets, lengths and addresses, in bytes.

@@ -19,8 +19,8 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::Builder;
 
-/// The maximum length in bytes of a message to the standard services. Such a message contains only
-/// one or two names. The limit also bounds the reply, which repeats the names.
+/// The maximum length, in bytes, of a message to the standard services. Such a message contains
+/// only one or two names. The limit also bounds the reply, which repeats the names.
 const NAME_LEN_MAX: usize = 4 << 10;
 
 /// Returns the routes of all services for an address without HTTP. Requests to other paths get

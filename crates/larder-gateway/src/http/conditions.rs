@@ -42,7 +42,7 @@ pub(super) fn of_change(headers: &HeaderMap) -> Result<Precondition, Problem> {
 }
 
 /// Returns the value of a header, or `None` if it is missing. Fails if there are several values or
-/// the value is not text.
+/// the value is not an ASCII string.
 fn value(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(&name).iter();
     let (first, second) = (values.next(), values.next());

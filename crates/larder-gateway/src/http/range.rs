@@ -52,7 +52,7 @@ enum ByteRange {
 }
 
 impl ByteRange {
-    /// Parses a range; `None` if the text is malformed or has several ranges.
+    /// Parses a range. Returns `None` if the string is malformed or has several ranges.
     fn parse(text: &str) -> Option<Self> {
         let (unit, range) = text.split_once('=')?;
         let (first, last) = range.trim().split_once('-').filter(|_| unit.trim() == "bytes")?;

@@ -67,7 +67,7 @@ impl EndOrder {
 
 impl Open {
     fn close(&self, time: Duration) {
-        // Sending fails if the connection has ended.
+        // Sending fails if the task of the connection has terminated.
         let _ = self.end.send(Some(time));
     }
 }

@@ -15,7 +15,7 @@ const STEP: usize = 8 << 10;
 /// The heads of requests that wait for memory are not part of the reserved memory. Together they
 /// may use this many bytes.
 const WAITING_MAX: usize = 2 << 20;
-/// The maximum time that a request waits for memory. Most requests end within milliseconds.
+/// The maximum time that a request waits for memory. Most requests finish within milliseconds.
 const WAIT_TIME: Duration = Duration::from_secs(3);
 /// The interval at which a waiting request looks for memory that other protocols have released.
 const WAIT_STEP: Duration = Duration::from_millis(20);

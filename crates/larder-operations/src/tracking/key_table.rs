@@ -15,7 +15,7 @@ const PARTS: usize = 256;
 const KEY_OVERHEAD: usize = 160;
 /// A full part evicts one in this many of its keys at a time.
 const FORGOTTEN_SHARE: usize = 8;
-/// The memory of each further reader of a key, in bytes.
+/// The memory, in bytes, that each further reader adds to a key.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
 
 type Readers = Vec<Arc<Subscription>>;

@@ -233,7 +233,7 @@ impl Tracker {
         self.evicted_keys.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the memory of the table of keys and of the inboxes, in bytes.
+    /// Returns the memory that the key table and the inboxes use, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.keys.len() + self.inbox_budget.used()

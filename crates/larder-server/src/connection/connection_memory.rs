@@ -29,7 +29,7 @@ pub(crate) struct HeldBytes {
     pub(crate) uploaded: usize,
 }
 
-/// Bytes of each [`Kind`], readable by all threads.
+/// The number of bytes that are held of each [`Kind`], readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicHeldBytes([AtomicUsize; 3]);
 

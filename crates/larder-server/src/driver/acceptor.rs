@@ -84,7 +84,7 @@ fn accept(
             paused |= !accept_all(server, listener, workers);
         }
     }
-    // This is memcached's text.
+    // This is memcached's message.
     tracing::warn!("Gracefully stopping");
     drop(listeners);
     drain(server, workers, &mut poll, &wakeups)

@@ -82,7 +82,7 @@ impl Log {
         &self.counts
     }
 
-    /// Returns the number of watchers of lines and of events.
+    /// Returns the number of watchers. Includes watchers that receive events instead of lines.
     pub fn watchers(&self) -> usize {
         self.lock().count()
     }

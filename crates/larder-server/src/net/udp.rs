@@ -224,7 +224,7 @@ struct Exchange<E: Engine> {
     request: Vec<u8>,
     /// The number of consumed bytes of the request.
     done: usize,
-    /// The total length in bytes of all replies so far.
+    /// The total length of all replies so far, in bytes.
     answered: usize,
     /// The message that is being sent.
     message: Option<Message>,

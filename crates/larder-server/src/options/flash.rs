@@ -133,7 +133,7 @@ impl FlashOptions {
         Ok(())
     }
 
-    /// Returns the given options that have no effect, each with the reason.
+    /// Returns the names of the given options that have no effect, each with the reason.
     pub(super) fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
         let reason = |name: &&'static str| match *name {
             name if self.files.is_empty() => Some((name, NO_PATH)),

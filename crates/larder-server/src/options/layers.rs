@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 struct Setting {
     /// The ID of the option in clap.
     id: String,
-    /// The setting as arguments of a command line.
+    /// The setting as command-line arguments.
     words: Vec<String>,
     /// The source, for messages: `larder.toml:3: memory-limit`.
     origin: String,
@@ -175,7 +175,7 @@ fn is_service_link(value: &OsStr) -> bool {
     value.to_str().is_some_and(|value| schemes.iter().any(|scheme| value.starts_with(scheme)))
 }
 
-/// Converts a value to arguments of a command line.
+/// Converts a value to command-line arguments.
 fn setting(arg: &Arg, given: RawValue, origin: String) -> Result<Setting, OptionsError> {
     let option = format!("--{}", long(arg));
     let with = |value: &String| format!("{option}={value}");
@@ -199,7 +199,7 @@ fn find<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
 }
 
 /// Returns whether the environment and the file can set an option. They cannot set the path of the
-/// file, or an option that prints a text and exits.
+/// file, or an option that prints information and exits.
 fn is_option(arg: &Arg) -> bool {
     let excluded = ["help", "version", "license", "config", "check-config", ""];
     !excluded.contains(&long(arg)) && !arg.is_positional()

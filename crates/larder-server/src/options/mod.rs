@@ -743,7 +743,7 @@ mod tests {
 
     #[test]
     fn the_size_exponent_is_0_to_1() {
-        // The help contains the default as text.
+        // The help contains the default as a string.
         assert_eq!(parse("").size_exponent().to_string(), "0.7");
         for (given, exponent) in [("0", 0.0), ("0.25", 0.25), ("1", 1.0)] {
             let options = parse(&format!("--size-exponent {given}"));

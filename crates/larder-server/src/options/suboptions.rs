@@ -33,7 +33,7 @@ pub struct Suboptions {
     pub tls: Tls,
     /// Settings that only appear in `stats settings`.
     pub shown: UnusedSettings,
-    /// The given suboptions that have no effect, each with its name and the reason.
+    /// The names of the given suboptions that have no effect, each with the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
 

@@ -109,7 +109,7 @@ pub(super) enum Source {
     Socket(fn(&Socket<'_>) -> Value),
     /// A value of a page of the flash tier.
     Page(fn(&FlashPage) -> u64),
-    /// A value of the latency histogram of a class of commands.
+    /// A value from the latency histogram of a command class.
     Latency(fn(&Histogram) -> Value),
     /// A value of a key or prefix with many requests.
     Hot(fn(&HotKey) -> Value),

@@ -26,7 +26,7 @@ pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
     if options.lock_memory
         && let Err(error) = platform::lock_memory(user_changes)
     {
-        // The message starts with memcached's text.
+        // The message starts with memcached's own message.
         tracing::warn!(
             "warning: -k invalid, mlockall() failed: {error}; remove the lock limit (ulimit -l unlimited), or omit -k"
         );

@@ -291,7 +291,7 @@ fn deployed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// Returns the names of Larder's metrics in the text of the dashboard or of an alert.
+/// Returns the names of Larder's metrics that the dashboard or an alert contains.
 fn metrics_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("larder_") || word.starts_with("process_")).collect()
