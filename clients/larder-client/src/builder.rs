@@ -40,11 +40,10 @@ pub struct Builder<C> {
     client: PhantomData<fn() -> C>,
 }
 
-/// The shortest timeout and the shortest discovery interval. The builder raises shorter times to
-/// this limit.
+/// The minimum timeout and discovery interval. The builder raises shorter times to this minimum.
 const TIME_MIN: Duration = Duration::from_millis(1);
-/// The limit for timeouts, lifetimes and discovery intervals. It is practically unlimited, and can
-/// be added to an `Instant` without overflow.
+/// The maximum timeout, lifetime and discovery interval. The builder lowers longer times to this
+/// maximum, because adding them to an `Instant` could overflow.
 const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The default interval between refreshes of the server list.
@@ -54,7 +53,8 @@ const DISCOVERY_INTERVAL: Duration = Duration::from_secs(60);
 /// is one per core.
 const SHARED_MAX: usize = 4;
 
-/// How calls use connections. The number is the largest number of connections per server.
+/// How calls use connections. The field of a variant is the maximum number of connections per
+/// server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transport {
     /// Each call uses a connection of its own.
@@ -154,7 +154,7 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Makes each call use a connection of its own from a pool. `max` is the largest number of
+    /// Makes each call use a connection of its own from a pool. `max` is the maximum number of
     /// connections per server, at least 1. If all connections are in use, a call waits. [Default:
     /// calls share connections]
     pub fn connections(mut self, max: usize) -> Self {
@@ -173,9 +173,9 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the idle time after which the pool closes a connection. The pool checks the connection
-    /// that has been idle longest whenever another connection becomes idle. Shared connections
-    /// ignore this setting. [Default: 60 s]
+    /// Sets the idle time after which the pool closes a connection. Whenever a connection becomes
+    /// idle, the pool checks the connection that has been idle longest. Shared connections ignore
+    /// this setting. [Default: 60 s]
     pub fn idle_time(mut self, max: Duration) -> Self {
         self.settings.idle_time_max = max;
         self

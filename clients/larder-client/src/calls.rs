@@ -1,5 +1,5 @@
-//! The calls of both clients. `calls!([] [])` generates those of the blocking client, and
-//! `calls!([async] [.await])` those of the asynchronous client.
+//! The calls of both clients. `calls!([] [])` generates the calls of the blocking client, and
+//! `calls!([async] [.await])` generates the calls of the asynchronous client.
 //!
 //! Each client implements `many` (lookups of several keys) and `each` (an operation on every
 //! server) itself, and has the field `group` (its servers).
@@ -145,7 +145,7 @@ macro_rules! calls {
             self.store(StoreMode::Set, key.as_ref(), new_item(value.as_ref(), ttl), Some(cas))$($await)*
         }
 
-        /// Stores an item with all options.
+        /// Stores an item with any of the options in [`StoreRequest`].
         ///
         /// # Errors
         /// See [`Client`].
@@ -281,7 +281,7 @@ macro_rules! calls {
             self.each(|| Flush(delay))$($await)*.map(drop)
         }
 
-        /// Returns the version of each server, with its address.
+        /// Returns the address and the version of each server.
         ///
         /// # Errors
         /// See [`Client`].
@@ -289,8 +289,8 @@ macro_rules! calls {
             self.each(|| Version)$($await)*
         }
 
-        /// Returns a page of statistics from each server, as names and values, with the server's
-        /// address. An empty topic selects the general page.
+        /// Returns a page of statistics from each server: the server's address, and the names and
+        /// values of the statistics. An empty topic selects the general page.
         ///
         /// # Errors
         /// See [`Client`]. The call also fails if the topic is invalid.

@@ -2,7 +2,7 @@
 //! `computing!([] [] [F: …])`. `F` is the type of the computation.
 //!
 //! Each client implements two methods itself: `pause`, which sleeps, and `wait_for_flight`, which
-//! waits for a computation of another caller of the client.
+//! waits for a computation by another caller of the same client.
 
 use crate::core::flight::{ComputePermit, Flights};
 use crate::item::Item;
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Computing {
     pub(crate) flights: Arc<Flights>,
-    /// How long a call waits for a computation of another process.
+    /// How long a call waits for another process to compute a value.
     pub(crate) time_max: Duration,
 }
 
@@ -49,13 +49,13 @@ macro_rules! computing {
         /// Returns the value of an item. If there is none, calls `compute` and stores the result.
         ///
         /// If many callers miss the same value, in one process or several, one caller computes it
-        /// and the others wait. There may be an old value: one that is [stale](Lease::stale),
-        /// expires [soon](Lease::early) or was [invalidated](Self::invalidate). The others then get
-        /// the old value at once. If the computation fails or its caller gives up, a waiting caller
-        /// calls its own `compute`. If the computation fails while there is an old value, its
-        /// caller gets the error, and the others get the old value until it expires. If the key is
-        /// invalidated, removed or stored during a computation with a lease, the computed value is
-        /// returned, but not stored.
+        /// and the others wait. An old value may exist: a value that is [stale](Lease::stale),
+        /// expires [soon](Lease::early) or was [invalidated](Self::invalidate). The other callers
+        /// then get the old value at once. If the computation fails or its caller gives up, a
+        /// waiting caller calls its own `compute`. If the computation fails while there is an old
+        /// value, its caller gets the error, and the others get the old value until it expires. If
+        /// the key is invalidated, removed or stored during a computation with a lease, the
+        /// computed value is returned, but not stored.
         ///
         /// The computation has no deadline. Callers of the same client wait for it without limit.
         /// Callers of other clients wait up to the timeout of a call, and then compute the value

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The source of a discovered list of servers.
+/// The source of a discovered server list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Discovery {
@@ -56,8 +56,8 @@ impl ListFinder {
     /// Returns the current list.
     ///
     /// # Errors
-    /// `Dns`: a name cannot be resolved. `Cluster`: no server returned a list. The error is that of
-    /// the last server.
+    /// `Dns`: a name cannot be resolved. `Cluster`: no server returned a list. The call returns the
+    /// last server's error.
     pub(crate) fn find(&self) -> io::Result<VersionedList> {
         match self.discovery {
             Discovery::Dns => self.resolve(),
@@ -189,8 +189,8 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
                 Ok(found) if found.version >= known.version && found.servers != known.servers => {
                     found
                 }
-                // After a failed refresh, or for an older version or an equal list, the servers
-                // stay unchanged.
+                // The servers stay unchanged if the refresh failed, the version is older, or the
+                // list is equal.
                 Ok(_) | Err(_) => continue,
             };
             let Some(group) = group.upgrade() else { return };

@@ -110,8 +110,8 @@ impl<E> From<Error> for ComputeError<E> {
 }
 
 impl ErrorKind {
-    /// The names of all error kinds of calls to a server. The other kinds occur before a server is
-    /// chosen, or while a codec converts a value.
+    /// The names of the error kinds that calls to a server can return. The other kinds occur before
+    /// a server is chosen, or while a codec converts a value.
     pub(crate) const NAMES: [&str; 12] = [
         "connect",
         "login",

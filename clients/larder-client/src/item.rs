@@ -26,8 +26,8 @@ pub type PerServer<T> = Vec<(Arc<str>, T)>;
 pub enum StoreOutcome {
     /// The item is stored.
     Stored,
-    /// The item is not stored, because the condition of the store mode does not hold: see each
-    /// store call.
+    /// The item is not stored, because the condition of the store mode does not hold. Each store
+    /// call documents its condition.
     NotStored,
     /// The item is not stored, because it was changed after its CAS was read.
     Exists,
@@ -54,7 +54,7 @@ pub enum CountOutcome {
     NotANumber,
 }
 
-/// A store with all options.
+/// A request to store an item, with all options.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRequest<'a> {
     /// When to store the item, and whether to replace the current value, append to it or prepend to
@@ -79,7 +79,7 @@ impl<'a> StoreRequest<'a> {
     }
 }
 
-/// The largest exptime that servers interpret as relative, in seconds. Larger numbers are Unix
+/// The largest exptime, in seconds, that servers interpret as relative. Larger numbers are Unix
 /// times.
 const RELATIVE_MAX: u32 = 30 * 24 * 3600;
 

@@ -35,8 +35,8 @@ impl RefreshSignal {
         self.changed.notify_all();
     }
 
-    /// Waits until a refresh is requested, but at least for `least` and at most for `most`. Returns
-    /// false, possibly earlier, if the thread has to stop.
+    /// Waits until a refresh is requested, for at least `least` and at most `most`. Returns false
+    /// at once if the thread has to stop.
     pub(crate) fn wait(&self, least: Duration, most: Duration) -> bool {
         let is_running = |state: &mut State| !state.is_stopped;
         let waited = self.changed.wait_timeout_while(self.lock(), least, is_running);

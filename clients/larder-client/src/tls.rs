@@ -32,11 +32,12 @@ pub struct Tls {
     ca_file: Option<PathBuf>,
     client_certificate: Option<(PathBuf, PathBuf)>,
     server_name: Option<String>,
-    /// The result of [`load`](Self::load).
+    /// The loaded settings. `None` before [`load`](Self::load).
     loaded: Option<Loaded>,
 }
 
-/// The settings with the contents of the files. Clients do not share its cache of TLS sessions.
+/// The settings with the contents of the files. Each client replaces the cache of TLS sessions with
+/// its own.
 #[derive(Clone)]
 struct Loaded(Arc<ClientConfig>);
 
@@ -186,7 +187,7 @@ impl Tls {
     }
 }
 
-/// Reads the certificates of a PEM file. Fails if the file contains none.
+/// Reads the certificates from a PEM file. Fails if the file contains no certificate.
 fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let read =

@@ -5,8 +5,8 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A method of waiting that replaces the waits of [`blocking::Client`](crate::blocking::Client). It
-/// runs on the calling thread.
+/// Replaces the waits of [`blocking::Client`](crate::blocking::Client). A waiter runs on the
+/// calling thread.
 pub trait Waiter: fmt::Debug + Send + Sync {
     /// Waits up to `time` for [`WaitCondition::poll`] to return true. The function may return
     /// earlier: the client calls it again if time is left.
@@ -27,19 +27,20 @@ pub struct WaitCondition<'w> {
     pub(crate) poll_condition: &'w mut (dyn FnMut(Duration) -> bool + Send),
 }
 
-/// The readiness of a socket to wait for.
+/// The socket readiness to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The socket can be read.
+    /// The socket is readable.
     Read,
-    /// The socket can be written.
+    /// The socket is writable.
     Write,
-    /// The socket can be read or written.
+    /// The socket is readable or writable.
     Both,
 }
 
 impl WaitCondition<'_> {
-    /// Returns the socket to wait for, or `None` if the call waits for another thread.
+    /// Returns the socket and the readiness to wait for, or `None` if the call waits for another
+    /// thread.
     #[must_use]
     pub fn socket(&self) -> Option<(BorrowedFd<'_>, Readiness)> {
         self.socket

@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 /// Such a key has at most 186 bytes, and needs a server with meta commands (memcached 1.6 or
 /// later).
 ///
-/// A program may drop the future of a call at any time, for example after a timeout. The requested
-/// change may then have happened or not.
+/// A program may drop a call's future at any time, for example after a timeout. The requested
+/// change may or may not have happened.
 ///
 /// A call fails if its key or value is invalid, its server is unreachable or unavailable after
 /// several faults in a row, its deadline passes, or its connection fails. It also fails if the
@@ -95,10 +95,10 @@ impl Client {
     /// an old value in the background.
     ///
     /// If there is an old value, every caller gets it at once, and one caller spawns a task that
-    /// computes the new value. There is an old value for example after
-    /// [`invalidate`](Self::invalidate), or with [`Lease::early`] or [`Lease::stale`]. Without an
-    /// old value, this call computes the value itself. If the computation in the task fails, its
-    /// error is dropped, and the old value stays until it expires.
+    /// computes the new value. An old value exists, for example, after
+    /// [`invalidate`](Self::invalidate), or if the lease sets [`Lease::early`] or [`Lease::stale`].
+    /// Without an old value, this call computes the value itself. If the computation in the task
+    /// fails, its error is dropped, and the old value stays until it expires.
     ///
     /// # Errors
     /// See [`get_or_compute`](Self::get_or_compute).
@@ -198,9 +198,9 @@ impl Client {
         self.group.metrics()
     }
 
-    /// Returns three numbers: connections, idle connections, and calls that wait for a connection.
-    /// A pool also counts connections that are being opened. With shared connections, the third
-    /// number is always 0.
+    /// Returns the numbers of open connections, idle connections, and calls that wait for a
+    /// connection. With a pool, the first number includes connections that are being opened. With
+    /// shared connections, the third number is always 0.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()

@@ -49,7 +49,7 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Other bytes follow the reply, or part of the request is unsent. The reply may be to
+            // Other bytes follow the reply, or part of the request is unsent. The reply may answer
             // another request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }

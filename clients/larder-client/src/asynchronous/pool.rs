@@ -26,8 +26,8 @@ pub(crate) struct Pool {
     recorder: Arc<ServerRecorder>,
 }
 
-/// A connection of a pool, or the right to open one. Dropping it returns a usable connection to the
-/// pool, and closes an unusable one.
+/// A pooled connection, or the right to open one. Dropping it returns a usable connection to the
+/// pool, and closes an unusable connection.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
@@ -54,7 +54,8 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires an idle connection, or the right to open one. Waits until the deadline.
+    /// Acquires an idle connection, or the right to open one. If neither is available, waits until
+    /// the deadline.
     ///
     /// # Errors
     /// `PoolTimeout`: no connection became free before the deadline. `ClientClosed`: the client is
@@ -85,8 +86,8 @@ impl Pool {
         drop(idle);
     }
 
-    /// Returns three numbers: connections that are open or being opened, idle connections, and
-    /// waiting calls.
+    /// Returns the numbers of connections (open or being opened), idle connections, and waiting
+    /// calls.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let idle = self.idle().len();
         let used = self.max - self.permits.available_permits();

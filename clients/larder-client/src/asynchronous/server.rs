@@ -131,7 +131,7 @@ impl Server {
     }
 
     /// Carries out an operation. Returns the output and the time at which the reply was read. With
-    /// a pool, sets `pooled` to the connection of the operation.
+    /// a pool, sets `pooled` to the operation's connection.
     async fn transact<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,

@@ -33,10 +33,11 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Slot {
     connection: Mutex<Option<SharedConnection>>,
-    /// A call holds this lock while it opens the connection. It contains the error of the latest
-    /// attempt that failed before its deadline, or `None` if there was none.
+    /// A call holds this lock while it opens the connection. The locked value is the error of the
+    /// latest attempt that failed before its deadline. `None` if no attempt has failed in this way.
     opening: tokio::sync::Mutex<Option<Error>>,
-    /// The number of attempts to open the connection that failed before the deadline of their call.
+    /// The number of attempts to open the connection that failed before the opening call's
+    /// deadline.
     failures: AtomicU64,
     /// The number of calls that use the connection or wait for it to open.
     calls: AtomicUsize,
@@ -50,8 +51,8 @@ struct SharedConnection(Arc<Sender>);
 #[derive(Debug)]
 struct Sender {
     state: Arc<State>,
-    /// When the connection's lifetime ends. After that, no call uses it. `None` if the lifetime is
-    /// unlimited.
+    /// The end of the connection's lifetime. No later call uses the connection. `None` if the
+    /// lifetime is unlimited.
     expires: Option<Instant>,
 }
 
@@ -69,14 +70,14 @@ struct State {
 struct QueueState {
     queue: Queue<Ticket>,
     is_open: bool,
-    /// The reason for closing the connection, once a caller has set one.
+    /// The reason for closing the connection. `None` until a caller sets it.
     close_reason: Option<CloseReason>,
 }
 
 /// Sends a caller its replies and the time at which they were read.
 type Ticket = oneshot::Sender<(CallReplies, Instant)>;
 
-/// A socket, the end of its lifetime, and its entry in the metrics.
+/// A new connection: its socket, the end of its lifetime, and the guard that counts it as open.
 pub(crate) type NewConnection = (Stream, Option<Instant>, OpenConnection);
 
 impl Shared {
@@ -156,8 +157,8 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().take()));
     }
 
-    /// Returns three numbers: open connections, open connections without calls, and 0 for the calls
-    /// that wait for a connection. Only pools have waiting calls.
+    /// Returns the numbers of open connections, open connections without calls, and waiting calls.
+    /// The last number is always 0: calls wait for a connection only in a pool.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().as_ref().is_some_and(|connection| connection.0.state.lock().is_open)
@@ -173,8 +174,8 @@ impl Slot {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection, if it is open. Removes it from the slot if its lifetime is over or
-    /// it is closed.
+    /// Returns the slot's connection if it is open and its lifetime is not over. Otherwise removes
+    /// the connection from the slot.
     fn open_connection(&self) -> Option<SharedConnection> {
         let mut connection = self.lock();
         if let Some(old) = connection
@@ -224,8 +225,8 @@ impl Slot {
         Ok(connection)
     }
 
-    /// Removes a connection from its slot: the next call opens another one. `reason` is the reason
-    /// for closing it.
+    /// Removes a connection from its slot: the next call opens a new connection. `reason` is the
+    /// reason for closing the removed connection.
     fn close(&self, connection: &SharedConnection, reason: CloseReason) {
         connection.0.state.closes(reason);
         self.lock().take_if(|other| Arc::ptr_eq(&other.0, &connection.0));
@@ -444,7 +445,7 @@ impl Driver {
     }
 }
 
-/// A shutdown of the runtime drops the task at an await point. This fails its calls.
+/// If the runtime shuts down, it drops the task at an await point. The pending calls then fail.
 impl Drop for Driver {
     fn drop(&mut self) {
         self.end(&ErrorKind::Closed);

@@ -77,7 +77,7 @@ impl Stream {
     /// Reads available data.
     ///
     /// # Errors
-    /// `WouldBlock`. Other errors: the connection failed.
+    /// `WouldBlock`: retry when the socket is readable. Other errors: the connection failed.
     pub(crate) fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self.session() {
             Some(mut tls) => tls.read(&mut &self.socket, into),
@@ -89,7 +89,7 @@ impl Stream {
     /// next call must pass the same bytes again.
     ///
     /// # Errors
-    /// `WouldBlock`. Other errors: the connection failed.
+    /// `WouldBlock`: retry when the socket is writable. Other errors: the connection failed.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.session() {
             Some(mut tls) => tls.write(&mut &self.socket, bytes),
@@ -110,8 +110,8 @@ impl Stream {
         self.socket.ready(interest).await
     }
 
-    /// Returns whether the connection is open and has no unread input, and the socket's runtime
-    /// still works. Queries the system, because the readiness that Tokio caches may be outdated.
+    /// Returns whether the connection is open and has no unread input, and the socket's runtime has
+    /// not shut down. Queries the system, because the readiness that Tokio caches may be outdated.
     ///
     /// # Errors
     /// The connection failed.

@@ -221,16 +221,16 @@ impl Client {
         self.group.metrics()
     }
 
-    /// Returns three numbers: connections, idle connections, and threads that wait for a
-    /// connection. A pool also counts connections that are being opened. With shared connections,
-    /// the third number is always 0.
+    /// Returns the numbers of open connections, idle connections, and threads that wait for a
+    /// connection. With a pool, the first number includes connections that are being opened. With
+    /// shared connections, the third number is always 0.
     #[must_use]
     pub fn connections(&self) -> (usize, usize, usize) {
         self.group.connections()
     }
 }
 
-/// A waker that unparks a thread that waits for a computation.
+/// A waker that unparks the thread waiting for a computation.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The pause between attempts to connect to a unix socket whose backlog is full.
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Tries the addresses of an endpoint in order, and connects to the first one that accepts.
+/// Tries an endpoint's addresses in order. Connects to the first address that accepts.
 ///
 /// # Errors
 /// `Connect`: no address accepted the connection by the deadline. Unless the endpoint is a unix
@@ -118,7 +118,7 @@ fn resolve_again(endpoint: &Arc<Endpoint>) {
     drop(std::thread::Builder::new().name("larder-resolve".to_owned()).spawn(lookup));
 }
 
-/// Resolves the socket addresses of a server. Returns none for a unix socket.
+/// Resolves the socket addresses of a server. Returns an empty list for a unix socket.
 ///
 /// # Errors
 /// The name cannot be resolved.

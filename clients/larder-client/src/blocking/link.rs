@@ -10,15 +10,15 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// How long a call may read data that has already arrived if it starts to read near or after its
-/// deadline, for example because it has waited for another server. Without this limit, a server
-/// that sends without pause could keep the call reading forever.
+/// If a call starts to read near or after its deadline, for example because it has waited for
+/// another server, it may read for this long, but only data that has already arrived. Without this
+/// limit, a server that sends without pause could keep the call reading forever.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;
 
 impl Link {
-    /// Encodes the requests of an operation, and sends as much as the socket accepts without
+    /// Encodes an operation's requests, and sends as many bytes as the socket accepts without
     /// waiting.
     pub(crate) fn start<O: Operation>(&mut self, operation: &mut O) -> Progress {
         operation.encode(&mut self.connection);
@@ -58,7 +58,7 @@ impl Link {
             if self.connection.is_settled() {
                 return Ok(output);
             }
-            // Other bytes follow the reply, or part of the request is unsent. The reply may be to
+            // Other bytes follow the reply, or part of the request is unsent. The reply may answer
             // another request.
             return Err(CallFailure::Reply(ReplyFailure::unexpected(shown(&reply))));
         }

@@ -28,21 +28,21 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct State {
     idle: IdleConnections<Link>,
-    /// The number of connections, open or opening.
+    /// The number of connections that are open or being opened.
     open: usize,
     waiting: VecDeque<Arc<WaitingThread>>,
     is_closed: bool,
 }
 
-/// A thread that waits for a slot of the pool.
+/// A thread that waits for a pool slot.
 #[derive(Debug)]
 struct WaitingThread {
     thread: Thread,
-    /// The slot for the thread. `None` until another thread delivers one.
+    /// The slot delivered to the thread. `None` until another thread delivers it.
     slot: Mutex<Option<PoolSlot>>,
 }
 
-/// The result of waiting for a slot of the pool.
+/// The result of waiting for a pool slot.
 #[derive(Debug)]
 enum PoolSlot {
     /// A slot with a connection.
@@ -53,7 +53,7 @@ enum PoolSlot {
     Closed,
 }
 
-/// A connection of a pool, or the right to open one. Dropping it returns the slot to the pool.
+/// A pooled connection, or the right to open one. Dropping it returns the slot to the pool.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
@@ -78,7 +78,8 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires an idle connection, or the right to open one. Waits until the deadline.
+    /// Acquires an idle connection, or the right to open one. If neither is available, waits until
+    /// the deadline.
     ///
     /// # Errors
     /// `PoolTimeout`: no connection became free before the deadline. `Interrupted`: a waiter ended
@@ -124,8 +125,8 @@ impl Pool {
             }
         };
         self.lock().waiting.retain(|other| !Arc::ptr_eq(other, waiting_thread));
-        // A slot may have arrived just before the removal. Dropping it passes it to the next
-        // thread.
+        // Another thread may have delivered a slot just before the removal. Dropping the slot
+        // passes it to the next waiting thread.
         drop(waiting_thread.take().map(|slot| self.pooled(slot)));
         Err(Error::definite(end))
     }
@@ -180,8 +181,8 @@ impl Pool {
         waiting.iter().for_each(|waiting_thread| waiting_thread.thread.unpark());
     }
 
-    /// Returns three numbers: connections that are open or being opened, idle connections, and
-    /// waiting threads.
+    /// Returns the numbers of connections (open or being opened), idle connections, and waiting
+    /// threads.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let state = self.lock();
         (state.open, state.idle.len(), state.waiting.len())

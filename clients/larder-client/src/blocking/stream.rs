@@ -19,13 +19,13 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The tolerated difference between the timeout of a socket and the required timeout. The client
-/// sets the timeout again only if the difference is larger, which saves most requests a system
-/// call.
+/// The largest tolerated difference between a socket's timeout and the required timeout. The client
+/// sets the timeout again only if the difference is larger. This saves a system call for most
+/// requests.
 const TIMEOUT_SLACK: Duration = Duration::from_millis(2);
 
-/// The shortest timeout of a socket. The system could round a shorter timeout to zero, and zero
-/// means no timeout.
+/// The shortest socket timeout. The system could round a shorter timeout to zero, and zero means no
+/// timeout.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// Flags for sending without blocking. With `MSG_NOSIGNAL`, sending on a closed connection returns
@@ -35,7 +35,7 @@ const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 #[cfg(target_vendor = "apple")]
 const AT_ONCE: MsgFlags = MsgFlags::MSG_DONTWAIT;
 
-/// A connected socket, the end of its lifetime, and its entry in the metrics.
+/// A new connection: its socket, the end of its lifetime, and the guard that counts it as open.
 pub(crate) type NewConnection = (Stream, Option<Instant>, OpenConnection);
 
 /// A connected socket.
@@ -45,7 +45,8 @@ pub(crate) struct Stream {
     tls: Option<Box<Session>>,
     timeout: ReadTimeout,
     wait: Wait,
-    /// The process that opened the connection. A forked child must not send on it.
+    /// The ID of the process that opened the connection. A forked child must not send on the
+    /// connection.
     process: u32,
 }
 
@@ -128,7 +129,7 @@ impl Stream {
     /// next call must pass the same bytes again.
     ///
     /// # Errors
-    /// `WouldBlock`. Other errors: the connection failed.
+    /// `WouldBlock`: retry when the socket is writable. Other errors: the connection failed.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut socket = NonBlockingStream(&self.socket);
         match &mut self.tls {
@@ -137,7 +138,7 @@ impl Stream {
         }
     }
 
-    /// Waits until the socket can be read or written. Returns its readiness. It may be empty.
+    /// Waits until the socket is readable or writable. Returns its readiness, which may be empty.
     ///
     /// # Errors
     /// Like [`Wait::for_socket`].
@@ -148,7 +149,7 @@ impl Stream {
     /// Reads available data.
     ///
     /// # Errors
-    /// `WouldBlock`. Other errors: the connection failed.
+    /// `WouldBlock`: retry when the socket is readable. Other errors: the connection failed.
     pub(crate) fn read_at_once(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut socket = NonBlockingStream(&self.socket);
         match &mut self.tls {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The method of waiting: a [`Waiter`]. `None` blocks the thread.
+/// How calls wait: with a [`Waiter`], or, if `None`, by blocking the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait(pub(crate) Option<Arc<dyn Waiter>>);
 
@@ -19,7 +19,8 @@ impl Wait {
         self.0.is_none()
     }
 
-    /// Waits until a socket is ready. Returns its readiness. It is empty if the wait ended early.
+    /// Waits until a socket is ready. Returns its readiness, which is empty if the wait ended
+    /// early.
     ///
     /// # Errors
     /// `Timeout`: the deadline has passed. `Interrupted`: a waiter ended the call. Other errors:

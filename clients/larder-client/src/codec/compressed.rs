@@ -4,9 +4,9 @@ use super::{Codec, CodecError, DECOMPRESSED_LEN_MAX, InvalidValue};
 use bytes::Bytes;
 use lz4_flex::block::{compress_prepend_size, decompress_into, uncompressed_size};
 
-/// A codec that compresses the output of another codec with LZ4. It compresses only outputs of 2
-/// KiB up to the [`limit`](Self::limit), and only if compression saves at least a tenth of the
-/// length.
+/// A codec that compresses the output of another codec with LZ4. It compresses an output only if
+/// the output's length is from 2 KiB to the [`limit`](Self::limit) and compression saves at least a
+/// tenth of the length.
 ///
 /// Bit 31 of the flags marks compressed values. A compressed value consists of the uncompressed
 /// length (four bytes, little-endian) and an LZ4 block.
@@ -29,8 +29,8 @@ pub struct Compressed<C> {
 }
 
 const FLAG: u32 = 1 << 31;
-/// The length of the shortest values to compress, in bytes. Compressing shorter values saves too
-/// little.
+/// The minimum length of a value to compress, in bytes. Compressing shorter values saves too little
+/// memory.
 const LEN_MIN: usize = 2 << 10;
 /// The largest compression ratio of LZ4. `decompress` rejects a value that declares a higher ratio
 /// before it allocates memory.
@@ -42,9 +42,9 @@ impl<C> Compressed<C> {
         Self { codec, len_max: DECOMPRESSED_LEN_MAX }
     }
 
-    /// Limits the length of compressed values after decompression, in bytes. Decoding a longer
-    /// value fails with [`InvalidValue::TooLong`] before memory is allocated. Longer values are
-    /// stored uncompressed. [Default: [`DECOMPRESSED_LEN_MAX`]]
+    /// Limits the decompressed length of compressed values, in bytes. Decoding a longer value fails
+    /// with [`InvalidValue::TooLong`] before memory is allocated. Encoding leaves longer values
+    /// uncompressed. [Default: [`DECOMPRESSED_LEN_MAX`]]
     #[must_use]
     pub fn limit(self, len_max: usize) -> Self {
         Self { len_max, ..self }

@@ -133,8 +133,8 @@ mod tests {
         decoded.map_err(|error| *error.downcast().unwrap())
     }
 
-    /// Checks that the codec encodes a value to the bytes of the other client, and decodes these
-    /// bytes.
+    /// Checks that the codec encodes a value to the same bytes and flags as the other client, and
+    /// decodes them to the same value.
     fn check(convention: Convention, value: &Value, expected: &[u8], flags: u32) {
         assert_eq!(encode(convention, value), (expected.to_vec(), flags), "{value:?}");
         assert_eq!(decode(convention, expected, flags), Ok(value.clone()));
@@ -151,7 +151,7 @@ mod tests {
             for number in [0, 7, -7, 1 << 31, i64::MIN, i64::MAX] {
                 check(convention, &Value::Integer(number), number.to_string().as_bytes(), integer);
             }
-            // Each of the two conventions also accepts the number flag of the other one.
+            // Each of these two conventions also accepts the other convention's number flag.
             assert_eq!(decode(convention, b"7", 6 - integer), Ok(7_i64));
             assert_eq!(decode::<Value>(convention, b"\x80\x05N.", 1), Err(InvalidValue::OtherType));
             assert_eq!(decode::<Value>(convention, b"x", 32), Err(InvalidValue::Flags(32)));
@@ -193,7 +193,7 @@ mod tests {
         ] {
             check(Dalli, &Value::Integer(number), &hex(expected), 1);
         }
-        // The values are a US-ASCII text, and a number written with `raw`.
+        // The values are a US-ASCII string, and a number written with `raw`.
         let ascii = hex("040849220a6173636969063a064546");
         assert_eq!(decode(Dalli, &ascii, 1), Ok("ascii".to_owned()));
         assert_eq!(decode(Dalli, b"7", 0), Ok(7_i64));

@@ -1,9 +1,10 @@
-//! Decompression of zlib, the compression format of other clients.
+//! zlib decompression. Other clients compress values with zlib.
 
 use super::InvalidValue;
 use bytes::Bytes;
 
-/// Decompresses a value of at most [`DECOMPRESSED_LEN_MAX`](super::DECOMPRESSED_LEN_MAX) bytes.
+/// Decompresses a value. Its decompressed length is limited to
+/// [`DECOMPRESSED_LEN_MAX`](super::DECOMPRESSED_LEN_MAX).
 #[cfg(feature = "compression")]
 pub(super) fn inflate(bytes: &[u8]) -> Result<Bytes, InvalidValue> {
     use super::DECOMPRESSED_LEN_MAX;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::error::Error;
 use thiserror::Error as ThisError;
 
-/// An error of encoding or decoding.
+/// An encoding or decoding error.
 pub type CodecError = Box<dyn Error + Send + Sync>;
 
 /// Converts values of type `T` to bytes and flags, and back.
@@ -43,7 +43,7 @@ pub trait Codec<T> {
     fn decode(&self, bytes: &Bytes, flags: u32) -> Result<T, CodecError>;
 }
 
-/// Errors of the codecs of this crate.
+/// Errors of this crate's codecs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 #[non_exhaustive]
 pub enum InvalidValue {
@@ -51,7 +51,7 @@ pub enum InvalidValue {
     #[error("flags of {0:#x} belong to another format")]
     Flags(u32),
     /// The value has another type, or it is an object of another language. With dalli, it may also
-    /// be a number that does not fit in 64 bits, or text in an encoding other than UTF-8 and
+    /// be a number that does not fit in 64 bits, or a string in an encoding other than UTF-8 and
     /// US-ASCII.
     #[error("the value has another type")]
     OtherType,
@@ -66,6 +66,6 @@ pub enum InvalidValue {
     Compressed,
 }
 
-/// The limit for the length of a value after decompression: 32 MiB. It is the default of
-/// `Compressed`, and the fixed limit of `Convention`.
+/// The maximum decompressed length of a value: 32 MiB. `Compressed` uses it as its default limit,
+/// and `Convention` as its fixed limit.
 pub const DECOMPRESSED_LEN_MAX: usize = 32 << 20;

@@ -74,7 +74,7 @@ fn write_number(number: i64, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// `OtherType`: the value is an object of another class, a number that does not fit in 64 bits, or
-/// text in another encoding. `Damaged`: the value is malformed or truncated.
+/// a string in another encoding. `Damaged`: the value is malformed or truncated.
 pub(super) fn read(bytes: &Bytes) -> Result<Value, InvalidValue> {
     let mut rest = &bytes[..];
     let parsed = (|| {
@@ -141,7 +141,7 @@ fn read_long(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     Some(i64::try_from(number).map(Value::Integer).map_err(|_| InvalidValue::OtherType))
 }
 
-/// Reads a string with an encoding. Returns `None` if it is malformed.
+/// Reads a string and its encoding. Returns `None` if they are malformed.
 fn read_text(rest: &mut &[u8]) -> Option<Result<Value, InvalidValue>> {
     if byte(rest)? != b'"' {
         return Some(Err(InvalidValue::OtherType));

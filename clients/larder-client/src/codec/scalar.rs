@@ -1,8 +1,8 @@
-//! Types of values that all languages have.
+//! Value types that all languages support.
 
 use bytes::Bytes;
 
-/// A value of a type that all languages have, for [`Convention`](super::Convention).
+/// A value of a type that all languages support, for [`Convention`](super::Convention).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A byte string.

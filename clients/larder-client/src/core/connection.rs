@@ -15,15 +15,15 @@ use larder_protocol::response::Read;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The smallest buffer that a read gets, in bytes.
+/// The minimum space, in bytes, that the input buffer provides for a read.
 const ROOM_MIN: usize = 4 << 10;
-/// The largest buffer that a read gets for a value that has not arrived, in bytes. Without this
-/// limit, a server could announce any length and make the client allocate it.
+/// The maximum space, in bytes, that the input buffer reserves for data that has not arrived.
+/// Without this limit, a server could announce any length and make the client allocate it.
 const ROOM_MAX: usize = 4 << 20;
-/// The capacity that a buffer keeps after a large request or reply, in bytes.
+/// The capacity, in bytes, to which a buffer shrinks after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// A reply of at least this many bytes moves to the caller together with its buffer. A shorter
-/// reply is copied, and so is a reply that other received bytes follow.
+/// A reply of at least this many bytes moves to the caller together with its buffer. Shorter
+/// replies are copied, and so are replies that are followed by other received bytes.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
 /// How to find the end of the reply to a request.
@@ -35,8 +35,8 @@ pub(crate) enum Frame {
     Last,
 }
 
-/// The check of the reply to a request. Shared connections need it: one wrong reply would shift all
-/// later replies to the wrong callers.
+/// A check that a reply matches its request. Shared connections need this check: one wrong reply
+/// would shift all later replies to the wrong callers.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCheck {
     /// Hashes of the requested keys. A hit with another key fails the check. An empty list allows
@@ -67,7 +67,7 @@ pub(crate) struct Connection {
     output: Vec<u8>,
     /// The number of bytes of `output` that were sent.
     sent: usize,
-    /// Received bytes, with room for more after them.
+    /// The input buffer: received bytes, followed by space for the next read.
     input: Vec<u8>,
     /// The number of received bytes in `input`.
     received: usize,
@@ -143,7 +143,7 @@ impl Connection {
         self.received += len;
     }
 
-    /// Returns whether the connection is usable and at rest: no request is pending, no output is
+    /// Returns whether the connection is usable and idle: no request is pending, no output is
     /// unsent, and no input is unread.
     pub(crate) fn is_settled(&self) -> bool {
         !self.has_failed
@@ -189,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// Removes the parsed reply from the input.
+    /// Removes the parsed reply from the input buffer and returns it.
     fn take_reply(&mut self) -> Bytes {
         let (read, received) = (self.read, self.received);
         (self.read, self.wanted, self.received) = (0, 0, received - read);
@@ -285,8 +285,8 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
 }
 
 /// Returns whether the connection is unusable after this reply. The reply is an error, or it does
-/// not match its request. A reply that does not match is always fatal. So are `CLIENT_ERROR` and
-/// `ERROR`: a server that refuses a store may parse the value as commands.
+/// not match its request. A reply that does not match is always fatal. `CLIENT_ERROR` and `ERROR`
+/// are also fatal: a server that refuses a store may parse the value as commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),
@@ -301,7 +301,7 @@ fn is_tls_alert(bytes: &[u8]) -> bool {
     bytes.starts_with(&[21, 3])
 }
 
-/// Formats the first 80 received bytes with escapes for unprintable ones.
+/// Formats the first 80 bytes. Escapes unprintable bytes.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     bytes.get(..80).unwrap_or(bytes).escape_ascii().to_string()
 }

@@ -34,8 +34,8 @@ struct Flight {
     waiting: VecDeque<Arc<ResultSlot>>,
 }
 
-/// The result of a waiting caller, and the waker to wake when the result arrives. Lock order: the
-/// table before the slot.
+/// A waiting caller's result, and the waker to call when the result arrives. Lock order: the table
+/// before the slot.
 #[derive(Debug, Default)]
 struct ResultSlot(Mutex<(Option<FlightResult>, Option<Waker>)>);
 
@@ -208,8 +208,8 @@ impl Drop for FlightWaiter {
         }
         let result = self.slot.lock().0.take();
         drop(table);
-        // The result may be a permit that arrived just before. Dropping the permit passes it to the
-        // next caller.
+        // The result may be a permit that arrived just before this drop. Dropping the permit passes
+        // it to the next waiting caller.
         drop(result);
     }
 }

@@ -1,4 +1,4 @@
-//! Keys in requests. A key that every server accepts is sent as it is. Other keys are sent in
+//! Keys in requests. A key that every server accepts is sent unchanged. Other keys are sent in
 //! base64, with meta commands.
 
 use larder_protocol::encode::{InvalidKey, MetaKey, WireKey};
@@ -6,7 +6,7 @@ use larder_protocol::encode::{InvalidKey, MetaKey, WireKey};
 /// A valid key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key<'k> {
-    /// A key that is sent as it is, with classic commands.
+    /// A key that is sent unchanged, with classic commands.
     Plain(WireKey<'k>),
     /// A key that is sent in base64, with meta commands.
     Base64(MetaKey<'k>),

@@ -60,10 +60,10 @@ impl Lease {
         self
     }
 
-    /// Sets the lifetime in seconds of a lease for a missing value, at least 1. If the first caller
-    /// has neither stored the value nor reported an error in that time, for example because its
-    /// process was killed, another caller may compute the value. If a computation takes longer, the
-    /// client returns the value without storing it. [Default: 10]
+    /// Sets the lifetime of a lease for a missing value, in seconds. The minimum is 1. If the first
+    /// caller has neither stored the value nor reported an error in that time, for example because
+    /// its process was killed, another caller may compute the value. If a computation takes longer,
+    /// the client returns the value without storing it. [Default: 10]
     pub fn lock(mut self, secs: u32) -> Self {
         self.lock = secs.max(1);
         self
@@ -78,16 +78,16 @@ impl Lease {
         }
     }
 
-    /// Returns the remaining lifetime of an item below which the server grants one caller the lease
-    /// to recompute it. Returns `None` if `early` and `stale` are 0. A time of more than 30 days is
-    /// a Unix time, as in expiries.
+    /// Returns the recache limit: if an item's remaining lifetime is below it, the server grants
+    /// one caller the lease to recompute the item. Returns `None` if `early` and `stale` are 0. A
+    /// time of more than 30 days is a Unix time, as in expiries.
     fn recache(self) -> Option<Exptime> {
         let secs = self.early.saturating_add(self.stale);
         (secs > 0).then(|| Ttl::secs(secs).exptime())
     }
 }
 
-/// The server's reply to a request with a lease.
+/// The server's reply to a lookup that requests a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAnswer {
     Value(Item),
@@ -107,7 +107,7 @@ pub(crate) enum LeaseAnswer {
     Missing,
 }
 
-/// A lookup with a lease.
+/// A lookup that requests a lease.
 pub(crate) struct LeaseGet<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) lease: Lease,
@@ -214,13 +214,13 @@ pub(crate) enum StoreCondition {
     Never,
 }
 
-/// The outcome of a request with a lease, after decoding the value to `T`.
+/// The outcome of a lookup that requests a lease, after decoding the value to `T`.
 #[derive(Debug)]
 pub(crate) enum LeaseStep<T> {
     /// The decoded value, and its item.
     Value(T, Item),
-    /// This caller computes the value. The second field is the old value, unless there is none or
-    /// it cannot be decoded.
+    /// This caller computes the value. The second field is the old value. It is `None` if there is
+    /// no old value or the old value cannot be decoded.
     Won(StoreCondition, Option<T>),
     /// The reply has no value for this caller.
     Missing(StoreCondition),
@@ -257,14 +257,14 @@ impl<T> LeaseStep<T> {
     }
 }
 
-/// Returns whether an error makes a call fail that could compute the value. After any other error,
-/// the caller computes the value, and the client does not store it.
+/// Returns whether a call fails with this error instead of computing the value. After any other
+/// error, the caller computes the value, and the client does not store it.
 pub(crate) fn ends_call(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Key(_) | ErrorKind::Interrupted | ErrorKind::ClientClosed)
 }
 
-/// Returns the next pause between two requests for a lease, after `pauses` earlier ones. The pauses
-/// are 5, 10, 20, 40, 80, 100, 100 … ms, limited to `left`. Returns `None` if no time is left.
+/// Returns the pause before the next lease request, after `pauses` earlier pauses. The pauses are
+/// 5, 10, 20, 40, 80, 100, 100 … ms, limited to `left`. Returns `None` if no time is left.
 pub(crate) fn pause(pauses: u32, left: Duration) -> Option<Duration> {
     const FIRST: Duration = Duration::from_millis(5);
     const LAST: Duration = Duration::from_millis(100);

@@ -27,14 +27,15 @@ pub(crate) trait Transfer {
 pub(crate) struct Link<S> {
     pub(crate) stream: S,
     pub(crate) connection: Connection,
-    /// When the connection's lifetime ends. After that, no call uses it. `None` if the lifetime is
-    /// unlimited.
+    /// The end of the connection's lifetime. No later call uses the connection. `None` if the
+    /// lifetime is unlimited.
     expires: Option<Instant>,
     open: OpenConnection,
 }
 
 impl<S: Transfer> Link<S> {
-    /// Builds a link from a socket, the end of its lifetime, and its entry in the metrics.
+    /// Builds a link from a socket, the end of the connection's lifetime, and the guard that counts
+    /// the connection as open.
     pub(crate) fn new((stream, expires, open): (S, Option<Instant>, OpenConnection)) -> Self {
         Self { stream, connection: Connection::default(), expires, open }
     }

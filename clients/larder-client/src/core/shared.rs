@@ -19,11 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The largest number of calls under way on a connection. Calls whose callers have given up count.
+/// The maximum number of calls under way on a connection, including calls whose callers have given
+/// up.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// The number of calls that the choice of a slot assumes for a slot without calls and without a
-/// connection. A call opens another connection only if no open connection has fewer calls.
+/// When a call chooses a slot, a slot without calls and without a connection counts as if it had
+/// this many calls. A call opens another connection only if no open connection has fewer calls.
 pub(crate) const CALLS_BUSY: usize = 32;
 
 /// If a caller has given up and no reply has arrived for this time, the client closes the
@@ -33,7 +34,7 @@ pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// The replies to a call, or the reason why there are none.
 pub(crate) type CallReplies = Result<Vec<Bytes>, LostCall>;
 
-/// A call without a reply.
+/// The failure of a call that gets no reply.
 #[derive(Clone, Debug)]
 pub(crate) struct LostCall {
     kind: ErrorKind,
@@ -67,7 +68,7 @@ pub(crate) struct Exchange<T> {
     calls: VecDeque<SentCall<T>>,
     /// The total number of bytes sent over the connection.
     sent: u64,
-    /// The total number of bytes of all calls taken from the queue.
+    /// The total length, in bytes, of all requests taken from the queue.
     queued_bytes: u64,
     /// Whether a caller has received the reply that made the connection unusable.
     is_reported: bool,
@@ -76,7 +77,7 @@ pub(crate) struct Exchange<T> {
 #[derive(Debug)]
 struct SentCall<T> {
     ticket: T,
-    /// The offset of the call's first byte in all bytes of the connection.
+    /// The offset of the call's first byte in the connection's output stream.
     start: u64,
     pending_replies: usize,
     replies: Vec<Bytes>,
@@ -89,7 +90,7 @@ impl LostCall {
         Self { kind, is_sent, is_echo: false }
     }
 
-    /// Marks the failure as a repeated report of the same failure.
+    /// Marks the failure as already reported by another call.
     pub(crate) fn echo(self) -> Self {
         Self { is_echo: true, ..self }
     }
@@ -364,7 +365,8 @@ impl<T> Exchange<T> {
         self.calls.iter_mut().map(|call| &mut call.ticket)
     }
 
-    /// Removes all calls under way. Returns each ticket with whether any byte of its call was sent.
+    /// Removes all calls under way. Returns the ticket of each call, and whether any byte of the
+    /// call was sent.
     pub(crate) fn drain(&mut self) -> Vec<(T, bool)> {
         let sent = self.sent;
         self.calls.drain(..).map(|call| (call.ticket, call.start < sent)).collect()

@@ -9,10 +9,10 @@ use std::time::Duration;
 /// The binary logarithm of the number of buckets per power of two.
 const PER_OCTAVE_BITS: u32 = 3;
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
-/// The binary logarithm of the first bound in nanoseconds. The bound is about 1 µs.
+/// The first bucket's upper bound is 2 to this power, in nanoseconds: about 1 µs.
 const OCTAVE_MIN: u32 = 10;
-/// The binary logarithm of the last bound in nanoseconds. The bound is about 17 s. Longer times are
-/// in a bucket without a bound.
+/// The largest bucket bound is 2 to this power, in nanoseconds: about 17 s. Longer times are
+/// counted in a bucket without an upper bound.
 const OCTAVE_MAX: u32 = 34;
 const BOUNDS: usize = (OCTAVE_MAX - OCTAVE_MIN) as usize * PER_OCTAVE + 1;
 const BUCKETS: usize = BOUNDS + 1;
@@ -21,7 +21,8 @@ const BUCKETS: usize = BOUNDS + 1;
 /// lines.
 const SHARDS: usize = 4;
 
-/// Returns the index of the bucket for a time. The bucket's upper bound is exclusive.
+/// Returns the index of the bucket that counts a time in nanoseconds. The bucket's upper bound is
+/// exclusive.
 fn bucket_of(nanos: u64) -> usize {
     if nanos < 1 << OCTAVE_MIN {
         return 0;
@@ -44,8 +45,8 @@ fn bound(bucket: usize) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram([Shard; SHARDS]);
 
-/// The records of some of the threads. A shard is aligned to two cache lines, because the hardware
-/// prefetches lines in pairs.
+/// The records of a subset of the threads. A shard is aligned to two cache lines, because the
+/// hardware prefetches lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {
@@ -97,7 +98,7 @@ impl AtomicHistogram {
 /// A histogram of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// The number of recorded times, per bucket.
+    /// The number of recorded times in each bucket.
     counts: Box<[u64]>,
     nanos: u64,
 }

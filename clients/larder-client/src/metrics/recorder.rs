@@ -120,7 +120,8 @@ impl ServerRecorder {
         self.degraded.increment();
     }
 
-    /// Starts to measure a wait for a connection. The wait ends when the result is dropped.
+    /// Starts to measure a wait for a connection. The measurement ends when the returned guard is
+    /// dropped.
     pub(crate) fn wait(&self) -> WaitTime<'_> {
         WaitTime { timer: &self.waits, begun: Instant::now() }
     }
@@ -165,8 +166,8 @@ impl ServerRecorder {
         let _ = error;
     }
 
-    /// Returns a snapshot that includes these numbers of connections, idle connections and waiting
-    /// calls.
+    /// Returns a snapshot. It includes the given numbers of connections, idle connections and
+    /// waiting calls.
     pub(crate) fn snapshot(&self, (open, idle, waiting): (usize, usize, usize)) -> ServerMetrics {
         let call = |timer: &OnceLock<Box<Timer>>| timer.get().map(|timer| timer.get());
         ServerMetrics {
@@ -198,7 +199,8 @@ impl Drop for ServerRecorder {
     }
 }
 
-/// A guard that records the length of a wait for a connection when it is dropped.
+/// A guard that measures a wait for a connection. When the guard is dropped, it records the
+/// duration.
 #[derive(Debug)]
 pub(crate) struct WaitTime<'r> {
     timer: &'r Timer,
@@ -278,7 +280,7 @@ impl Default for ClientRecorder {
 }
 
 impl ClientRecorder {
-    /// Records the reply to a request with a lease.
+    /// Records the reply to a lookup that requested a lease.
     pub(crate) fn looked(&self, found: &LeaseAnswer) {
         match found {
             LeaseAnswer::Won { .. } => self.won.increment(),

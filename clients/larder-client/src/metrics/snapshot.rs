@@ -53,7 +53,7 @@ pub struct ServerMetrics {
     pub(super) closed: Box<[u64]>,
 }
 
-/// The outcomes of calls of `get_or_compute`, in total for all servers.
+/// The outcomes of `get_or_compute` calls, summed over all servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComputingMetrics {

@@ -68,7 +68,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(1);
 pub struct CallId(u64);
 
 impl CallId {
-    /// The identifier of every call that completes without a request. Cancelling it has no effect.
+    /// The identifier that all calls without a request share. Cancelling such a call has no effect.
     const COMPLETED: Self = Self(u64::MAX);
 }
 

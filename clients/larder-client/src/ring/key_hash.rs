@@ -41,8 +41,8 @@ pub enum KeyHash {
 }
 
 const FNV_32: (u32, u32) = (0x811c_9dc5, 0x0100_0193);
-/// The lower halves of the basis and the prime of 64-bit FNV. The lower half of the hash depends
-/// only on these.
+/// The lower 32 bits of 64-bit FNV's offset basis and prime. The lower 32 bits of a hash do not
+/// depend on the upper bits of these constants.
 const FNV_64: (u32, u32) = (0x8422_2325, 0x0000_01b3);
 
 impl KeyHash {

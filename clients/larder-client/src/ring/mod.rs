@@ -124,7 +124,7 @@ pub enum Hashing {
     Gomemcache,
 }
 
-/// The error of building a ring.
+/// The reason why a ring cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RingError {

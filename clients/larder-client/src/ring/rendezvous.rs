@@ -124,9 +124,9 @@ fn ln(x: f64) -> f64 {
 /// pymemcache's `RendezvousHash` with its default seed, 0: the score is MurmurHash3 of `name-key`.
 #[derive(Clone, Debug)]
 pub(super) struct Pymemcache {
-    /// For each server, the state of the hash after its name and the `-`, and its index in the
-    /// list. The servers are sorted by name in descending order: the first of several equal scores
-    /// wins, as in pymemcache.
+    /// For each server: the hash state after the server's name and the `-`, and the server's index
+    /// in the list. The servers are sorted by name in descending order: the first of several equal
+    /// scores wins, as in pymemcache.
     servers: Box<[(Murmur3, u32)]>,
 }
 

@@ -23,8 +23,8 @@ use std::time::Instant;
 /// until the next reply arrives. One write then sends it together with other requests.
 const HELD_CALLS_MIN: usize = 2;
 
-/// The length of a reader's buffer, in bytes. The reader fills it without the lock, so other
-/// threads can send at the same time.
+/// The length of a reader's buffer, in bytes. The reader fills the buffer without holding the lock,
+/// so other threads can send at the same time.
 const READ_LEN: usize = 16 << 10;
 
 /// A connection that threads share.
@@ -37,8 +37,8 @@ pub(super) struct SharedConnection {
     is_open: AtomicBool,
     /// Whether a reply has arrived on the connection.
     pub(super) has_answered: AtomicBool,
-    /// When the connection's lifetime ends. After that, no call uses it. `None` if the lifetime is
-    /// unlimited.
+    /// The end of the connection's lifetime. No later call uses the connection. `None` if the
+    /// lifetime is unlimited.
     expires: Option<Instant>,
     wait: Wait,
 }
@@ -184,16 +184,15 @@ impl SharedConnection {
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
-    /// Returns whether the caller can continue without another thread. This is so in two cases: its
-    /// ticket contains a reply or the read permit, or the call is nested in a call of the same
-    /// thread that has the read permit.
+    /// Returns whether the caller can proceed without waiting for another thread: its ticket
+    /// contains a reply or the read permit, or an outer call of the same thread has the read
+    /// permit.
     fn need_not_wait(&self, ticket: &Ticket) -> bool {
         ticket.has_delivery() || self.lock().reading == Some(ticket.thread.id())
     }
 
-    /// Returns the read permit if it is free. Also returns a permit if this call is nested in a
-    /// call of the same thread that has the permit. Otherwise marks the ticket as waiting and
-    /// returns `None`.
+    /// Returns the read permit if it is free. Also returns a permit if an outer call of the same
+    /// thread has the read permit. Otherwise marks the ticket as waiting and returns `None`.
     fn read_or_wait(&self, ticket: &Ticket) -> Option<ReadPermit> {
         let mut state = self.lock();
         let reader = match state.reader.take() {
@@ -303,7 +302,7 @@ impl SharedConnection {
     }
 
     /// Gives up a call with the error `kind`, unless its replies have arrived. Passes the read
-    /// permit on.
+    /// permit to a waiting caller.
     ///
     /// # Errors
     /// The replies have not arrived, or the connection has failed.

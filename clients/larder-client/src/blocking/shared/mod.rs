@@ -169,8 +169,8 @@ impl Shared {
         self.slots.iter().for_each(|slot| drop(slot.lock().connection.take()));
     }
 
-    /// Returns three numbers: open connections, open connections without calls, and 0 for the calls
-    /// that wait for a connection. Only pools have waiting calls.
+    /// Returns the numbers of open connections, open connections without calls, and waiting calls.
+    /// The last number is always 0: calls wait for a connection only in a pool.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let is_open = |slot: &&Slot| {
             slot.lock().connection.as_ref().is_some_and(|connection| connection.is_open())

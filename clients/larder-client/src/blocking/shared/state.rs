@@ -15,7 +15,8 @@ pub(super) struct State {
     pub(super) exchange: Exchange<Arc<Ticket>>,
     pub(super) stream: Stream,
     pub(super) open: OpenConnection,
-    /// The read permit, if it is free. `None` if a thread has it or its ticket contains it.
+    /// The read permit while it is free. `None` while a thread has the permit or a ticket contains
+    /// it.
     pub(super) reader: Option<ReadPermit>,
     /// The thread that has the read permit or whose ticket contains it. `None` if the permit is
     /// free.
@@ -41,9 +42,9 @@ impl State {
         }
     }
 
-    /// Takes the read permit back if the ticket of another call of this thread contains it.
-    /// Otherwise returns `None`. The reply to that call would overwrite a permit that stayed in the
-    /// ticket.
+    /// If the ticket of another call of this thread contains the read permit, moves the permit out
+    /// of the ticket. Otherwise returns `None`. If the permit stayed in the ticket, the reply to
+    /// the other call would overwrite it.
     pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets

@@ -6,7 +6,8 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
-/// The permit to read, with the reader's buffer and timeout.
+/// The permit to read from the connection, with the reader's buffer and the socket's current
+/// timeout.
 #[derive(Debug, Default)]
 pub(super) struct ReadPermit {
     pub(super) bytes: Box<[u8]>,
@@ -16,12 +17,12 @@ pub(super) struct ReadPermit {
     pub(super) is_nested: bool,
 }
 
-/// The state of a call. Its caller shares it with the thread that reads.
+/// A call's thread and state. The caller shares the ticket with the reading thread.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) thread: Thread,
     /// The state of the call. Threads change it only while they hold the lock of the connection's
-    /// state. There is one exception: the caller takes its delivery without that lock.
+    /// state, with one exception: the caller takes its delivery without that lock.
     state: Mutex<TicketState>,
 }
 
@@ -31,7 +32,7 @@ pub(super) enum TicketState {
     Awake,
     /// The caller waits.
     Waiting,
-    /// The delivery waits for the caller to take it.
+    /// The caller has not taken its delivery yet.
     Delivered(Delivery),
     /// The caller has given up.
     GivenUp,
@@ -70,7 +71,8 @@ impl Ticket {
         }
     }
 
-    /// Takes the read permit back if the caller has not taken it yet. The caller continues to wait.
+    /// Moves the read permit out of the ticket if the caller has not taken it. The caller continues
+    /// to wait.
     pub(super) fn give_back(&self) -> Option<ReadPermit> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Waiting) {
@@ -96,8 +98,8 @@ impl Ticket {
 }
 
 impl WakeList {
-    /// Delivers to a caller, and adds it to the list if it waits. Does nothing if the caller has
-    /// given up.
+    /// Stores the delivery in a caller's ticket. If the caller waits, adds the ticket to the list.
+    /// Does nothing if the caller has given up.
     pub(super) fn give(&mut self, ticket: Arc<Ticket>, delivery: Delivery) {
         let before = {
             let mut state = ticket.lock();

@@ -16,7 +16,7 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
-/// The text that could not be parsed as an address.
+/// The string that could not be parsed as an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidAddress(String);
 
@@ -38,7 +38,7 @@ impl FromStr for Address {
         {
             return if path.is_empty() { Err(invalid()) } else { Ok(Self::Unix(path.into())) };
         }
-        // Several colons without brackets are an IPv6 address. It cannot have a port.
+        // A string with several colons and no brackets is an IPv6 address without a port.
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, port) = rest.split_once(']').ok_or_else(invalid)?;

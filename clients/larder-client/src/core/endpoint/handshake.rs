@@ -7,11 +7,11 @@ use crate::error::ErrorKind;
 use crate::waiter::Readiness;
 use std::io::{self, Read, Write};
 
-/// The longest accepted reply to a login, in bytes. Without this limit, an endless reply could
+/// The maximum length of a login reply, in bytes. Without this limit, an endless reply could
 /// prolong the handshake past its deadline.
 const REPLY_LEN_MAX: usize = 1024;
 
-/// Settings of the handshake with a server.
+/// Handshake settings for one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandshakeConfig {
     pub(crate) tls: Option<Connector>,

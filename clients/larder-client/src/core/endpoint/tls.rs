@@ -17,7 +17,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-/// The largest plaintext of a record, in bytes (RFC 8446, 5.1).
+/// The maximum plaintext length of a TLS record, in bytes (RFC 8446, 5.1).
 const RECORD_LEN_MAX: usize = 16 << 10;
 
 /// After this many receives without plaintext, a read returns `WouldBlock`. Without this limit, a
@@ -46,9 +46,9 @@ struct RecordTracker {
     /// The last five received header bytes. A complete header has the type, the version and the
     /// length of its record.
     header: [u8; 5],
-    /// The number of received bytes of the current header.
+    /// The number of received bytes in the current header.
     header_len: usize,
-    /// The number of bytes of the current record's body that have not arrived.
+    /// The number of missing bytes in the current record's body.
     missing: usize,
 }
 
@@ -162,9 +162,9 @@ impl Session {
     }
 
     /// Returns whether the connection is open and the server has sent no plaintext and no partial
-    /// record. This processes complete messages of TLS itself, such as session tickets, and ignores
-    /// them. If there is plaintext, the check consumes a byte of it, so the session is unusable
-    /// after the result `false`.
+    /// record. This processes TLS's own messages, such as session tickets, and does not count
+    /// complete ones as unread input. If there is plaintext, the check consumes a byte of it, so
+    /// the session is unusable after the result `false`.
     ///
     /// # Errors
     /// The session has failed.
@@ -201,8 +201,8 @@ impl Session {
             received => received?,
         };
         let processed = self.tls.process_new_packets().map_err(describe);
-        // Sends messages of TLS itself, such as alerts, unless a record is partly sent. Sending
-        // them would complete that record, and the server would carry out a request that the client
+        // Sends TLS's own messages, such as alerts, unless a record is partly sent. Sending them
+        // would complete that record, and the server would carry out a request that the client
         // reports as unsent.
         let flushed = if self.buffered_len == 0 { self.flush(socket) } else { Ok(false) };
         processed?;

@@ -1,4 +1,4 @@
-//! Batches of operations of one kind that are sent together.
+//! Batches of operations of one type, which are sent together.
 
 use crate::core::connection::Connection;
 use crate::core::operation::{Operation, ReplyFailure};

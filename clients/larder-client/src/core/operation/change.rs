@@ -124,8 +124,7 @@ pub(crate) struct Count<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) down: bool,
     pub(crate) delta: u64,
-    /// The number and the expiry of the item that is created if the key has none. `None` creates no
-    /// item.
+    /// If set, a missing item is created with this number and this expiry.
     pub(crate) create: Option<(u64, Exptime)>,
 }
 

@@ -10,7 +10,7 @@ use larder_protocol::Exptime;
 use larder_protocol::answer::{Answer, AnswerFields, Flag};
 use larder_protocol::encode::{classic, meta};
 
-/// The largest number of keys per request line.
+/// The maximum number of keys per request line.
 const KEYS_PER_LINE: usize = 100;
 
 /// Returns the item of a hit, or `None` if the hit is for a key other than `key`. The value shares
@@ -181,7 +181,8 @@ impl Operation for GetMany<'_, '_> {
         for answer in Answers(reply) {
             match &answer {
                 Answer::Hit { value, returned } => {
-                    // Servers reply in the order of the keys. Proxies may not.
+                    // Servers reply in the order of the keys, but proxies may reply in another
+                    // order.
                     let hit = (next..group.len()).chain(0..next).find_map(|n| {
                         let slot = self.found.get_mut(start + n).filter(|slot| slot.is_none())?;
                         *slot = item(reply, *group.get(n)?, value, returned);

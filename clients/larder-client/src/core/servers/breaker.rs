@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The number of consecutive faults that opens the breaker.
 const FAULTS_MAX: u32 = 5;
-/// The first pause. Each further pause is twice as long, up to [`PAUSE_MAX`].
+/// The first pause. Each further pause is double the previous pause, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause. It lets the client detect a recovered server within two seconds, even if a
 /// connection attempt starts just before the recovery and fails 250 ms later.
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!([breaker.admit(now), breaker.admit(now)], [Ok(AdmissionKind::Call); 2]);
     }
 
-    /// Returns how long after an outage the first of continuous calls succeeds. During the outage,
-    /// each admitted call fails after `attempt`.
+    /// Simulates continuous calls during and after an outage. Returns the time from the end of the
+    /// outage to the first success. During the outage, each admitted call fails after `attempt`.
     fn found_after(outage: Duration, attempt: Duration, random: f64) -> Duration {
         let (start, mut breaker) = (Instant::now(), Breaker::default());
         let mut now = start;

@@ -38,11 +38,11 @@ pub(crate) struct Servers<S> {
     failover: Failover,
 }
 
-/// Keys of the same server.
+/// The keys of a call that belong to one server.
 pub(crate) struct ServerKeys<'s, 'k, S> {
     pub(crate) server: &'s S,
     pub(crate) keys: Vec<Key<'k>>,
-    /// The indexes of the keys among all keys of the call.
+    /// The keys' indexes in the list of all keys of the call.
     positions: Vec<usize>,
 }
 
@@ -66,9 +66,9 @@ pub(crate) trait ServerHandle {
     /// Closes all connections. Further calls fail.
     fn close(&self);
 
-    /// Returns three numbers: connections, idle connections, and calls that wait for a connection.
-    /// A pool also counts connections that are being opened. With shared connections, the third
-    /// number is always 0.
+    /// Returns the numbers of open connections, idle connections, and calls that wait for a
+    /// connection. With a pool, the first number includes connections that are being opened. With
+    /// shared connections, the third number is always 0.
     fn connections(&self) -> (usize, usize, usize);
 }
 
