@@ -1,4 +1,4 @@
-//! Sets the soname of the shared library. It contains the version of the binary interface.
+//! Sets the shared library's soname, which contains the ABI version.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

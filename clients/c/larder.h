@@ -7,7 +7,7 @@
  *
  * Clients, options and values are handles. A handle is valid until it is freed. Any number of threads may use a client
  * at the same time; only one thread at a time may use another handle. Keys and values are bytes with a given length,
- * and may contain zeros; texts are UTF-8 and end with a zero.
+ * and may contain zeros; strings are UTF-8 and end with a zero.
  *
  * A call that returns a handle sets its output pointer to NULL if it fails or finds nothing. A NULL argument is an
  * error, unless its length or count is 0 or the function permits NULL. Freeing NULL does nothing.
@@ -29,13 +29,14 @@ typedef enum {
   LARDER_STATUS_OK = 0,
   // The item does not exist.
   LARDER_STATUS_NOT_FOUND = 1,
-  // The item was not stored, because the call's condition does not hold: see each call.
+  // The item was not stored, because the call's condition does not hold. Each call documents its
+  // condition.
   LARDER_STATUS_NOT_STORED = 2,
   // The item was not stored, because it was changed after its CAS was read.
   LARDER_STATUS_EXISTS = 3,
   // The value to increment or decrement is not a number.
   LARDER_STATUS_NOT_A_NUMBER = 4,
-  // An argument is NULL, a text is not UTF-8, or an address or a TLS setting is invalid.
+  // An argument is NULL, a string is not UTF-8, or an address or a TLS setting is invalid.
   LARDER_STATUS_INVALID_ARGUMENT = 16,
   // The key is empty or too long.
   LARDER_STATUS_KEY = 17,
@@ -162,12 +163,12 @@ larder_status larder_open(const char *address,
 // `client` is NULL or valid. No thread uses it during or after the call.
 void larder_close(larder_client *client);
 
-// Returns a description of the error of this thread's last call. The text is empty if the call
-// returned no error. It is valid until the thread's next call.
+// Returns a description of the error of this thread's last call. The description is empty if the
+// call returned no error. It is valid until the thread's next call.
 const char *larder_error_message(void);
 
 // Returns the address of the server at which this thread's last call failed. Returns NULL if the
-// call succeeded or its error does not concern one server. The text is valid until the thread's
+// call succeeded or its error does not concern one server. The address is valid until the thread's
 // next call.
 const char *larder_error_server(void);
 

@@ -55,15 +55,15 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status 
     status
 }
 
-/// Returns a description of the error of this thread's last call. The text is empty if the call
-/// returned no error. It is valid until the thread's next call.
+/// Returns a description of the error of this thread's last call. The description is empty if the
+/// call returned no error. It is valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_message() -> *const c_char {
     LAST.with_borrow(|last| last.message.as_ptr())
 }
 
 /// Returns the address of the server at which this thread's last call failed. Returns NULL if the
-/// call succeeded or its error does not concern one server. The text is valid until the thread's
+/// call succeeded or its error does not concern one server. The address is valid until the thread's
 /// next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_server() -> *const c_char {

@@ -6,7 +6,7 @@
 //! The `# Safety` sections use these terms. A *valid* handle comes from this library and is not
 //! freed while the function uses it. A *readable* target is aligned and initialized, and no thread
 //! writes to it during the call. A *writable* target is aligned, and no other thread uses it during
-//! the call. Text is readable up to and including its terminating zero.
+//! the call. A string is readable up to and including its terminating zero.
 
 mod client;
 mod failure;

@@ -100,7 +100,7 @@ pub(crate) unsafe fn text<'s>(pointer: *const c_char) -> Result<&'s str, Failure
     text.to_str().map_err(|_| Failure::new(Status::InvalidArgument, "text is not UTF-8"))
 }
 
-/// Converts a pointer to text, or NULL to `None`.
+/// Converts a pointer to text. Returns `None` for NULL.
 ///
 /// # Safety
 /// The same requirements as for [`text`] hold.

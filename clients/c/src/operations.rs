@@ -27,8 +27,8 @@ unsafe fn target<'t>(
     Ok((&client.0, key))
 }
 
-/// Looks up a key with `call`. Writes a pointer to the found value to `value`, or NULL if there is
-/// none.
+/// Looks up a key with `call`. Writes a pointer to the value to `value`, or NULL if no value was
+/// found.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or

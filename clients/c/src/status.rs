@@ -10,14 +10,15 @@ pub enum Status {
     Ok = 0,
     /// The item does not exist.
     NotFound = 1,
-    /// The item was not stored, because the call's condition does not hold: see each call.
+    /// The item was not stored, because the call's condition does not hold. Each call documents its
+    /// condition.
     NotStored = 2,
     /// The item was not stored, because it was changed after its CAS was read.
     Exists = 3,
     /// The value to increment or decrement is not a number.
     NotANumber = 4,
 
-    /// An argument is NULL, a text is not UTF-8, or an address or a TLS setting is invalid.
+    /// An argument is NULL, a string is not UTF-8, or an address or a TLS setting is invalid.
     InvalidArgument = 16,
     /// The key is empty or too long.
     Key = 17,

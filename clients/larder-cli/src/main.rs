@@ -1,5 +1,5 @@
-//! `larder`: the command-line tool that load-tests and compares cache servers, and operates
-//! clusters of them.
+//! `larder`: the command-line tool that load-tests and compares cache servers, and operates Larder
+//! clusters.
 
 mod cluster;
 

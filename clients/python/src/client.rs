@@ -40,7 +40,7 @@ struct Settings {
     address: String,
     timeout: Duration,
     connect_timeout: Duration,
-    /// The size of the pool. `None` if all calls share one connection.
+    /// The maximum number of pooled connections. `None` if all calls share one connection.
     connections_max: Option<usize>,
     idle_time_max: Duration,
     tls: Option<Py<BaseTls>>,
@@ -163,7 +163,7 @@ impl BaseClient {
         *self.connected() = None;
     }
 
-    /// Returns three numbers: open connections, idle connections, and threads that wait for a
+    /// Returns the numbers of open connections, idle connections, and threads that wait for a
     /// connection.
     fn connections(&self) -> (usize, usize, usize) {
         self.connected().as_ref().map_or((0, 0, 0), blocking::Client::connections)

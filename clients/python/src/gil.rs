@@ -39,8 +39,8 @@ pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// Waits of two threads within this time count as concurrent. It exceeds the 5 ms after which a
-/// computing thread must release the lock to a waiting one.
+/// If two threads wait within this time, their waits count as concurrent. This exceeds the 5 ms
+/// after which a computing thread must release the lock to a waiting thread.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// The waiter of a client, with statistics of recent waits.
@@ -51,18 +51,18 @@ pub(crate) struct Gil {
     last: Mutex<Option<Last>>,
 }
 
-/// The thread of the last wait.
+/// The thread that waited last.
 #[derive(Debug)]
 struct Last {
     thread: ThreadId,
-    /// When this thread became the last one to wait after another thread. `None` if no other thread
-    /// has waited.
+    /// When this thread replaced another thread as the last thread to wait. `None` if no other
+    /// thread had waited before.
     other: Option<Instant>,
 }
 
 impl Gil {
-    /// Records a wait of this thread. Returns false if the previous wait was in another thread, and
-    /// for [`TOGETHER`] after such a change of threads.
+    /// Records a wait of this thread. Returns false if the previous wait was in another thread, or
+    /// if the last such change of threads was within [`TOGETHER`].
     fn is_alone(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();

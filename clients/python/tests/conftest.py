@@ -15,8 +15,8 @@ from server import LARDERD, Server, wait_until  # noqa: E402
 
 from larder_client import PooledClient  # noqa: E402
 
-#: The larderd of the server's own tests. If it does not exist, the debug build, which scripts/test-python builds if
-#: necessary.
+#: The larderd that the server's own tests use. If it does not exist, the tests use the debug build. scripts/test-python
+#: builds it if necessary.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
 #: Long time limits: no test may fail because the machine is busy.

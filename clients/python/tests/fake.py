@@ -17,7 +17,7 @@ CLOSE = object()
 RESET = object()
 SILENCE = object()
 
-#: Replies to a store, the exception that each raises, and whether the value may have been stored.
+#: Replies to a store, the exception that each reply raises, and whether the value may have been stored.
 FAILED_STORES = [
     (b"ERROR\r\n", MemcacheUnknownCommandError, True),
     (b"CLIENT_ERROR bad command line format\r\n", MemcacheClientError, False),
@@ -33,7 +33,7 @@ FAILED_STORES = [
 
 class Fake:
     """A context manager for a server that reacts to each received piece of data with the next element of `answers`:
-    bytes, `CLOSE`, `RESET` or `SILENCE`. After the last element, it does not reply any more."""
+    bytes, `CLOSE`, `RESET` or `SILENCE`. After the last element, the server sends no more replies."""
 
     def __init__(self, *answers):
         self.answers = list(answers)

@@ -288,7 +288,7 @@ def sockets():
     """Returns the sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        # One descriptor was that of the directory itself. `listdir` has closed it.
+        # One of the listed descriptors belonged to `listdir` itself, which has closed it.
         with contextlib.suppress(FileNotFoundError):
             found.add(os.readlink(f"/proc/self/fd/{name}"))
     return {link for link in found if link.startswith("socket:")}

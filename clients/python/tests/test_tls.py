@@ -35,7 +35,7 @@ LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 
 class Blocking:
-    """A blocking front of a client for asyncio. Each call runs in a loop of its own."""
+    """A blocking wrapper around a client for asyncio. Each call runs in a loop of its own."""
 
     def __init__(self, run, client):
         self.run, self.client = run, client
@@ -76,7 +76,7 @@ def connect(request):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the files of a CA, of a server and a client with certificates from this CA, and of another CA."""
+    """A folder with PEM files: a CA, a server and a client with certificates from this CA, and another CA."""
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
     authority.issue("server", "IP:127.0.0.1", "DNS:cache.test")

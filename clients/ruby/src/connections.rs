@@ -22,8 +22,8 @@ use std::time::Duration;
 #[magnus::wrap(class = "Larder::Connections", free_immediately)]
 struct Connections {
     builder: Builder<Client>,
-    /// The size of the pool per server. With `None`, threads share one connection per server, and
-    /// fibers have a pool of [`FIBERS_MAX`] connections.
+    /// The maximum number of pooled connections per server. With `None`, threads share one
+    /// connection per server, and fibers have a pool of [`FIBERS_MAX`] connections.
     max: Option<usize>,
     /// The client with a shared connection per server. `None` before the first call and after
     /// `close`. The GVL guards both cells: no code releases the GVL while a cell is borrowed.
@@ -60,10 +60,10 @@ pub(crate) fn define(ruby: &Ruby) -> Result<(), Error> {
 }
 
 impl Connections {
-    /// Creates the connections to `servers`, which are pairs of address and weight. `timeout` is
-    /// for a call and `connect_timeout` for opening a connection, both in seconds. `max` is the
-    /// pool size per server, or `nil` for one shared connection per server. With `failover`, keys
-    /// of an unavailable server move to other servers. `login` contains the user name and the
+    /// Creates the connections to `servers`, which are pairs of address and weight. `timeout`
+    /// limits a call, and `connect_timeout` limits opening a connection, both in seconds. `max` is
+    /// the pool size per server, or `nil` for one shared connection per server. With `failover`,
+    /// keys of an unavailable server move to other servers. `login` contains the user name and the
     /// password for each connection. With `tls`, connections are encrypted.
     fn new(
         ruby: &Ruby,
@@ -243,7 +243,7 @@ impl Connections {
         this.call(ruby, |client| client.flush()).map(|()| true)
     }
 
-    /// Returns a hash from server addresses to versions.
+    /// Returns a hash that maps server addresses to versions.
     fn versions(ruby: &Ruby, this: &Self) -> Result<RHash, Error> {
         let versions = ruby.hash_new();
         for (server, version) in this.call(ruby, |client| client.versions())? {
@@ -252,7 +252,7 @@ impl Connections {
         Ok(versions)
     }
 
-    /// Returns a hash from server addresses to pages of statistics.
+    /// Returns a hash that maps server addresses to pages of statistics.
     fn stats(ruby: &Ruby, this: &Self, topic: String) -> Result<RHash, Error> {
         let pages = ruby.hash_new();
         for (server, statistics) in this.call(ruby, |client| client.stats(&topic))? {

@@ -40,7 +40,7 @@ fn keep(error: Error) -> Pending {
     Pending
 }
 
-/// Ruby's constants for the socket events to wait for.
+/// The socket events to wait for, as Ruby's constants.
 pub(crate) const READ: c_int = rb_sys::RB_WAITFD_IN as c_int;
 pub(crate) const WRITE: c_int = rb_sys::RB_WAITFD_OUT as c_int;
 

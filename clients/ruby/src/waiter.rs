@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 /// How long a thread polls while it holds the GVL.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Above this mean response time, threads poll in only one of [`PROBE`] waits.
+/// If the mean response time in microseconds exceeds this limit, threads poll in only one of
+/// [`PROBE`] waits.
 const SLOW_MICROS: u32 = 80;
 
 /// While replies are slow, one of this many waits polls, to detect faster replies. A wait without
 /// polling cannot detect them, because it lasts until the thread has reacquired the GVL.
 const PROBE: u32 = 16;
 
-/// How often a waiting fiber checks whether another fiber has returned a connection.
+/// The interval at which a waiting fiber checks whether another fiber has returned a connection.
 const FIBER_PAUSE: Duration = Duration::from_millis(1);
 
 /// A waiter that waits like Ruby's own I/O: other threads or fibers run during the wait, and

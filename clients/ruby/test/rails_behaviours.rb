@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Runs the shared tests for cache stores of one version of Rails: ruby -Ilib -Itest test/rails_behaviours.rb SOURCES
+# Runs the shared cache-store tests of one Rails version: ruby -Ilib -Itest test/rails_behaviours.rb SOURCES
 #
 # SOURCES is a checkout of Rails. The tests use its folders activesupport/ and tools/, and need only the libraries of
 # ActiveSupport.

@@ -9,7 +9,7 @@ require "tmpdir"
 
 # Tests TLS with larderd and memcached.
 class TlsTest < Minitest::Test
-  # A folder with PEM files of a CA, of a server and a client with certificates from this CA, and of another CA.
+  # A folder with PEM files: a CA, a server and a client with certificates from this CA, and another CA.
   FOLDER = Dir.mktmpdir.tap { |folder| Minitest.after_run { FileUtils.rm_rf(folder) } }
 
   def self.openssl(*words)

@@ -6,7 +6,7 @@ use larder_replica::{CasRange, Coordinator, EPOCH_MAX, GroupView, Process, Recor
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// A group and its state in etcd at the last read.
+/// A group, and the state that the last read from etcd returned.
 pub(super) struct GroupSnapshot {
     pub(super) name: GroupName,
     pub(super) group: EtcdGroup,

@@ -1,5 +1,5 @@
-//! `larder cluster`: shows the groups of a cluster from their records in etcd, and carries out
-//! operator commands.
+//! `larder cluster`: shows a cluster's groups as recorded in etcd, and carries out operator
+//! commands.
 
 mod forget;
 mod leadership;

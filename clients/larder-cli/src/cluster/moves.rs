@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// The number of attempts of [`Cluster::change`] to replace the shard map. An attempt fails if
+/// [`Cluster::change`] tries to replace the shard map at most this many times. An attempt fails if
 /// another command or a leader replaces the map at the same time.
 const SWAPS_MAX: usize = 10;
 

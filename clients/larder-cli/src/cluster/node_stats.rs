@@ -11,7 +11,7 @@ const REPLY_TIME_MAX: Duration = Duration::from_secs(1);
 /// The maximum length of a node's reply, in bytes. A normal reply has about 10 KiB.
 const REPLY_LEN_MAX: u64 = 1 << 20;
 
-/// The command shows at most this many characters of a text from a server.
+/// The command shows at most this many characters of a string from a server.
 const TEXT_LEN_MAX: usize = 160;
 
 const PAGES: [&str; 4] = ["", " memory", " cluster", " replication"];
@@ -19,8 +19,8 @@ const PAGES: [&str; 4] = ["", " memory", " cluster", " replication"];
 /// The statistics of a node. A value is `None` if the node's reply does not contain it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodeStats {
-    /// The names of the cluster, the group and the node, separated by slashes. `None` for a server
-    /// outside of clusters.
+    /// The cluster, group and node names, separated by slashes. `None` for a server outside of
+    /// clusters.
     pub(super) member: Option<String>,
     /// The replication lag in seconds. `None` until the first full sync is complete.
     pub(super) lag: Option<f64>,
@@ -96,7 +96,8 @@ fn read(address: &str, deadline: Instant) -> Result<NodeStats, String> {
     Ok(NodeStats::new(&values))
 }
 
-/// Escapes and shortens a text from a server for the terminal. The server may be hostile.
+/// Escapes and shortens a string from a server, to show it in the terminal. The server may be
+/// hostile.
 fn escaped(text: &str) -> String {
     text.chars().take(TEXT_LEN_MAX).flat_map(char::escape_debug).collect()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The interval between reads of etcd while a command waits.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Options of commands on one group.
+/// Options of commands that concern one group.
 #[derive(Args, Debug)]
 pub(crate) struct GroupArguments {
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub(crate) struct GroupArguments {
     group: String,
 }
 
-/// Options of commands on a cluster.
+/// Options of commands that concern a cluster.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArguments {
     /// Name of the cluster

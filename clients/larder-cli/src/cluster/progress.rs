@@ -15,7 +15,7 @@ const ETCD_FAILURE_MAX: Duration = Duration::from_secs(10);
 pub(super) struct MoveWatch {
     /// The planned slots, by destination group.
     planned: BTreeMap<String, SlotSet>,
-    /// The number of planned slots that were left to move at the last successful read.
+    /// The number of planned slots that had not moved at the last successful read.
     left: usize,
     /// The time of the last change of `left`, or the start of the wait if `left` has not changed.
     changed: Instant,
@@ -87,7 +87,8 @@ impl MoveWatch {
         ))
     }
 
-    /// Returns the number of planned slots that have moved, and the number that are left to move.
+    /// Returns the number of planned slots that have moved, and the number of planned slots that
+    /// have not moved.
     fn count(&self, map: &ShardMap) -> (usize, usize) {
         let is_to_move: BTreeMap<&str, &SlotSet> = map.targets().collect();
         let counts = self.planned.iter().map(|(group, planned)| {

@@ -26,11 +26,12 @@ pub(super) struct GroupStatus {
 }
 
 pub(super) struct Slots {
-    /// The ranges of owned slots.
+    /// The ranges of slots that the group owns.
     pub(super) ranges: String,
-    /// The number of owned slots.
+    /// The number of slots that the group owns.
     pub(super) count: usize,
-    /// The number of slots to import. `None` if no move to the group is planned.
+    /// The number of slots that the group has yet to import. `None` if no move to the group is
+    /// planned.
     pub(super) to_import: Option<usize>,
 }
 
@@ -154,7 +155,7 @@ impl GroupStatus {
         let name = &self.name;
         let is_malformed = self.faults.iter().any(|fault| fault.kind == ValueKind::Record);
         match &self.view.record {
-            // The line that reports the malformed record follows.
+            // A later line reports the malformed record.
             None if is_malformed => writeln!(out, "group {name}: unknown leader")?,
             None => writeln!(out, "group {name}: no leader yet")?,
             Some(record) => {

@@ -137,8 +137,8 @@ impl Server {
         self.finish(started, operation)
     }
 
-    /// Starts an operation for a call that started at `now`. Sends as much as the socket accepts
-    /// without waiting, or leaves the requests in the queue of a shared connection.
+    /// Starts an operation for a call that started at `now`. Sends as many bytes as the socket
+    /// accepts without waiting, or leaves the requests in a shared connection's queue.
     /// [`Server::finish`] completes the operation.
     ///
     /// # Errors

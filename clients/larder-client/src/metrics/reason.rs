@@ -2,7 +2,7 @@
 
 use crate::error::ErrorKind;
 
-/// The reason for closing a connection.
+/// The reason why a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {

@@ -55,7 +55,7 @@ pub enum Request<'a> {
     Flush(Ttl),
     /// Requests the server's version. Result: [`Output::Version`].
     Version,
-    /// Requests the page of statistics of a topic. `None` selects the general page. Result:
+    /// Requests the statistics page for a topic. `None` selects the general page. Result:
     /// [`Output::Stats`].
     Stats(Option<&'a str>),
 }
@@ -254,8 +254,8 @@ fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, 
     Err(ReplyFailure::unexpected(""))
 }
 
-/// Interprets replies of one message each. A failure in a batch is not definite, because the server
-/// may have carried out other requests of the batch.
+/// Interprets replies that consist of one message each. A failure in a batch is not definite,
+/// because the server may have carried out other requests of the batch.
 fn each<T>(
     replies: &[Bytes],
     known: impl Fn(&Answer<'_>) -> Option<T>,

@@ -165,9 +165,9 @@ impl Client {
     }
 }
 
-/// Computes the number of digests of each server from its share of the total weight. Rounding
-/// affects the result, so this calculates in single precision and in the same order as the other
-/// clients. The other clients also add 10⁻¹⁰, which is too small to change the result.
+/// Computes how many digests each server gets, from its share of the total weight. Rounding affects
+/// the result, so this calculates in single precision and in the same order as the other clients.
+/// The other clients also add 10⁻¹⁰, which is too small to change the result.
 #[expect(clippy::cast_possible_truncation, reason = "the other clients truncate, too")]
 fn float_shares(nodes: &[Member<'_>]) -> Vec<u32> {
     let total: u64 = nodes.iter().map(|(_, node)| u64::from(node.share())).sum();

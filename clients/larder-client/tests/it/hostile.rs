@@ -20,7 +20,7 @@ fn at(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
 
-/// Starts a server that sends hits without end. It sends a message to the receiver for each closed
+/// Starts a server that sends hits without end. The receiver gets a message for each closed
 /// connection.
 fn endless() -> (String, mpsc::Receiver<()>) {
     // The client parses such short hits more slowly than the server sends them, so it never runs
@@ -28,8 +28,8 @@ fn endless() -> (String, mpsc::Receiver<()>) {
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// Starts a server that replies with `first`, and then repeats `then` without end. It sends a
-/// message to the receiver for each closed connection.
+/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver
+/// gets a message for each closed connection.
 fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -57,7 +57,7 @@ fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 's
     dones.recv_timeout(time).expect("finished in time")
 }
 
-/// A waiter that only waits. With any waiter, the client makes no blocking reads.
+/// A waiter that does nothing but wait. With any waiter, the client makes no blocking reads.
 #[derive(Debug)]
 struct Plain;
 
@@ -335,8 +335,8 @@ fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     });
 }
 
-/// Checks that the client continues to send as soon as the socket's buffer has room, instead of at
-/// its next check for silence a second later.
+/// Checks that the client continues to send as soon as the socket's send buffer has space, instead
+/// of at its next check for silence a second later.
 #[test]
 fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
     any_client::shared(|client| {

@@ -30,8 +30,8 @@ fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
     of(client).errors().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Returns the number of closed connections for each reason with at least one. First waits until
-/// every opened connection counts as either open or closed.
+/// Returns the reasons for which connections were closed, with the number of connections closed for
+/// each reason. First waits until every opened connection counts as either open or closed.
 fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();

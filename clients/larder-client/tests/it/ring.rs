@@ -86,8 +86,8 @@ fn modula_equals_libmemcached() {
 }
 
 /// Recorded with the same C program over libmemcached 1.1.4, with `MEMCACHED_BEHAVIOR_HASH` and
-/// then `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were added. The points from `crc` have 15
-/// bits, so many points are equal.
+/// then `MEMCACHED_BEHAVIOR_KETAMA`, before the servers were added. Points that are computed with
+/// `crc` have 15 bits, so many points are equal.
 #[test]
 #[rustfmt::skip]
 fn ketama_equals_libmemcached() {
@@ -132,18 +132,18 @@ fn weighted_ketama_equals_libmemcached() {
 #[test]
 #[rustfmt::skip]
 fn modula_and_ketama_equal_pylibmc() {
-    // The first case has no behaviors, the second `hash: md5`.
+    // The first case sets no behaviors. The second case sets `hash: md5`.
     let modula = |hash, first, digest| check(Hashing::Modula(hash), by_ip(), first, digest);
     modula(KeyHash::OneAtATime, "3423001101211100004400231044102142434300113413124123014003411220", 0xeb0b_7f1a_adcb_7de8);
     modula(KeyHash::Md5, "3031243130233331022402331401322414002032211310113422112132422144", 0x23c4_01c0_2657_432c);
-    // The three cases have `ketama`, `ketama` with `hash: md5`, and `distribution: consistent` with
-    // weights.
+    // The first case sets `ketama`, the second sets `ketama` and `hash: md5`, and the third sets
+    // `distribution: consistent` and weights.
     let ketama = |hash, nodes, first, digest| check(Hashing::Ketama(hash), nodes, first, digest);
     ketama(KeyHash::OneAtATime, by_ip(), "2412134114413001030213121323330343203144222203210400044410141401", 0xc488_4d12_7420_3808);
     ketama(KeyHash::Md5, by_ip(), "4321412401420120314003233343113330243211243433243024102121032330", 0x7d6f_95e1_1c09_682c);
     let nodes = weighted(by_ip(), WEIGHTS);
     ketama(KeyHash::OneAtATime, nodes, "4432334411142444434432444242323101442444323431423441134443434442", 0x1c1f_6052_8e72_a181);
-    // Both cases have `ketama_weighted`, without and with weights.
+    // Both cases set `ketama_weighted`: the first without weights, the second with weights.
     let ketama = |nodes, first, digest| check(Hashing::KetamaWeighted(KeyHash::Md5), nodes, first, digest);
     ketama(by_ip(), "4222421412341010112234133310441330322331133233140002232201134114", 0xa062_a5f9_c056_21c7);
     let nodes = weighted(by_ip(), WEIGHTS);
@@ -256,7 +256,7 @@ fn slots_are_rapidhash_modulo_4096() {
     assert_eq!(slot(b"a{key:0}b"), slot(b"key:0"));
 }
 
-/// All methods, each with its default hash function if it has several.
+/// All methods. A method with several hash functions uses its default function.
 const METHODS: [Hashing; 9] = [
     Hashing::Rendezvous,
     Hashing::Jump,
@@ -369,7 +369,7 @@ fn an_added_server_takes_only_its_share() {
     }
 }
 
-/// Generates the weights of 2 to 11 servers, and the index of one of them.
+/// Generates the weights of 2 to 11 servers, and the index of one server.
 fn servers() -> impl Strategy<Value = (Vec<u32>, usize)> {
     (proptest::collection::vec(1..6_u32, 2..12)).prop_flat_map(|weights| {
         let count = weights.len();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// The keys that clients have requested from a server, in order.
+/// The keys that clients have requested from a server, in request order.
 type RequestedKeys = Arc<Mutex<Vec<String>>>;
 
 /// Starts servers that record the requested keys. Returns the servers, and the requested keys of

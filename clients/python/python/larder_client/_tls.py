@@ -1,5 +1,6 @@
 """TLS settings. Rust code encrypts the connections of the clients for threads. The standard library's `ssl` encrypts
-those of the clients for asyncio and of administrative commands, with the same checks and the same error texts."""
+the connections of the clients for asyncio and of administrative commands, with the same checks and the same error
+texts."""
 
 import os
 import ssl
@@ -16,7 +17,8 @@ _Path = str | os.PathLike[str]
 _UNTRUSTED = frozenset([2, 7, 18, 19, 20, 21])
 #: X509_V_ERR_CERT_HAS_EXPIRED.
 _EXPIRED = 10
-#: OpenSSL's error codes for certificates with other names: X509_V_ERR_HOSTNAME_MISMATCH and IP_ADDRESS_MISMATCH.
+#: OpenSSL's error codes for certificates whose names do not match: X509_V_ERR_HOSTNAME_MISMATCH and
+#: IP_ADDRESS_MISMATCH.
 _OTHER_NAME = frozenset([62, 64])
 #: OpenSSL's error reasons if the server replies without TLS.
 _NO_TLS = frozenset(["WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"])

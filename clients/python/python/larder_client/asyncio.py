@@ -336,8 +336,8 @@ class _Client:
 
 
 async def _together(calls: list[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Returns the results of the calls, in order. If some calls fail, waits until all have ended, and then raises the
-    first exception in that order."""
+    """Returns the results of the calls, in call order. If some calls fail, waits until all calls have ended, and then
+    raises the first exception in call order."""
     if len(calls) == 1:
         return [await calls[0]]
     results = await asyncio.gather(*calls, return_exceptions=True)

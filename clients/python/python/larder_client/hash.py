@@ -56,7 +56,7 @@ class Hasher(Protocol):
 
 
 class _Failures:
-    """The failed retries of a server, and the time of its last failure."""
+    """The number of a server's failed retries, and the time of its last failure."""
 
     def __init__(self) -> None:
         self.attempts = 0

@@ -95,7 +95,7 @@ class CompressedSerde:
 
 
 class LegacyWrappingSerde:
-    """A serde made of two functions. `None` in place of a function leaves values unchanged."""
+    """A serde that calls two functions. If a function is `None`, values stay unchanged."""
 
     def __init__(self, serializer_func: Serializer | None, deserializer_func: Deserializer | None) -> None:
         self.serialize = serializer_func or _serialize_nothing

@@ -47,8 +47,7 @@ type Object<'py> = Bound<'py, PyAny>;
 
 /// The minimum of [`State::queue_len_max`].
 const QUEUE_LEN_MIN: usize = 256;
-/// A delay that is added to each timer, because some event loops fire timers early by up to this
-/// time.
+/// The delay that is added to each timer. Some event loops fire timers early by up to this time.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// The calls to one server. The derived Python class `_Channel` opens the connections.
@@ -126,8 +125,8 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Looks up items. The result is a dictionary that maps the keys that exist to results as in
-    /// `get`, or with `cas`, as in `gets`.
+    /// Looks up items. The result is a dictionary. It maps each key that exists to a result as in
+    /// `get`, or as in `gets` if `cas` is set.
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Object<'py>,
@@ -594,7 +593,7 @@ fn unbound(objects: &[Object<'_>]) -> Vec<Py<PyAny>> {
     objects.iter().map(|object| object.clone().unbind()).collect()
 }
 
-/// Collects calls: their identifiers and their futures.
+/// Collects the identifiers and the futures of calls.
 fn waiting<'a>(
     py: Python<'_>,
     calls: impl Iterator<Item = (CallId, &'a Ticket)>,

@@ -18,7 +18,7 @@ pub(super) struct Ticket {
     pub(super) reading: Reading,
 }
 
-/// The kind of result of a call's future.
+/// The kind of result that a call's future gets.
 #[derive(Debug)]
 pub(super) enum Reading {
     /// The value, or `None` for a miss. With `with_flags`, a pair of stored bytes and flags instead
@@ -26,8 +26,8 @@ pub(super) enum Reading {
     Value { with_flags: bool },
     /// The value, its flags and its CAS, or `None` for a miss.
     ValueAndCas,
-    /// A dictionary that maps the keys that exist to results: with `cas` as in `ValueAndCas`,
-    /// otherwise as in `Value`.
+    /// A dictionary that maps each key that exists to its result: as in `ValueAndCas` if `cas` is
+    /// set, otherwise as in `Value`.
     Values { keys: Vec<Py<PyAny>>, cas: bool, with_flags: bool },
     /// pymemcache's result of a store: see [`outcome`].
     Stored,

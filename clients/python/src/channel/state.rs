@@ -36,13 +36,13 @@ pub(super) struct State {
     pub(super) queue_len_max: usize,
 }
 
-/// The next step of sending.
+/// The next step in sending the queued calls.
 pub(super) enum Step {
     Nothing,
     /// Open a connection first.
     Open,
-    /// Let the loop poll the connection first: it detects whether the server has closed the
-    /// connection.
+    /// Let the loop poll the connection first: the loop then detects whether the server has closed
+    /// the connection.
     Look(Py<PyAny>),
     Write(Py<PyAny>, Py<PyBytes>),
 }

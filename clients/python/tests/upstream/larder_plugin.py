@@ -25,7 +25,7 @@ import pymemcache.serde
 
 STORES = {b"set", b"add", b"replace", b"append", b"prepend", b"cas"}
 LOOK_UPS = {b"get", b"gets", b"gat", b"gats", b"stats"}
-#: The server's replies to requests without a reply in the mock. pymemcache sends these requests with `noreply`.
+#: The server's replies to requests for which the mock has no reply. pymemcache sends these requests with `noreply`.
 USUAL = {b"delete": b"DELETED\r\n", b"incr": b"1\r\n", b"flush_all": b"OK\r\n", **dict.fromkeys(STORES, b"STORED\r\n")}
 
 #: The server's replies where the mock raises an exception instead.

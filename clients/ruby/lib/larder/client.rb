@@ -15,8 +15,8 @@ module Larder
       socket_timeout: 1,
       # The time limit for opening a connection in seconds. It includes the TLS handshake.
       connect_timeout: 0.25,
-      # The largest number of connections per server. Each call uses one connection, and waits if all are in use. If
-      # false, threads share one connection per server, and fibers of a scheduler use a pool of 64.
+      # The maximum number of connections per server. Each call uses one connection, and waits if all connections are in
+      # use. If false, threads share one connection per server, and fibers of a scheduler use a pool of 64.
       pool: 64,
       # Whether the keys of an unreachable server move to other servers.
       failover: true,
@@ -87,7 +87,7 @@ module Larder
       found unless block_given?
     end
 
-    # Like get_multi, but with [value, cas] instead of each value.
+    # Like get_multi, but returns or yields [value, cas] instead of each value.
     def get_multi_cas(*keys)
       found = {}
       each_found(keys) { |key, value, cas| block_given? ? yield(key, [value, cas]) : found[key] = [value, cas] }
@@ -221,7 +221,7 @@ module Larder
     end
     alias quiet multi
 
-    # Yields the client itself. It needs no connection pool around it, because it is one.
+    # Yields the client itself. The client needs no connection pool around it, because threads can share the client.
     def with
       yield self
     end
@@ -297,8 +297,8 @@ module Larder
       tls = tls(ssl)
       timeouts = [socket_timeout, connect_timeout]
       @connections = Connections.new(servers, timeouts, pool, failover, login, tls)
-      # Each server has a Connections object of its own for calls to only this server. A single server shares the first
-      # object.
+      # Calls to one specific server use a Connections object for only this server. If there is only one server, these
+      # calls use @connections.
       @each = servers.to_h do |server|
         [server[0], servers.size == 1 ? @connections : Connections.new([server], timeouts, 1, false, login, tls)]
       end

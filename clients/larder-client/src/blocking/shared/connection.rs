@@ -345,7 +345,8 @@ impl SharedConnection {
         given
     }
 
-    /// Sends as much as the socket accepts without waiting. Ends the connection after an error.
+    /// Sends as many bytes as the socket accepts without waiting. Ends the connection after an
+    /// error.
     fn send(&self, state: &mut State, wake_list: &mut WakeList) {
         if !self.is_open() {
             return;

@@ -59,8 +59,8 @@ impl Shared {
     }
 
     /// Starts an operation over one of the connections. `open` opens the connection if necessary.
-    /// Sends as much as the socket accepts without waiting, or leaves the request in the queue,
-    /// where later requests can join it for one write.
+    /// Sends as many bytes as the socket accepts without waiting, or leaves the request in the
+    /// queue, where later requests can join it for one write.
     ///
     /// # Errors
     /// The operation failed, or its deadline has passed.

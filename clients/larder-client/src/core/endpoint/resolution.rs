@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The minimum time between two lookups of a name after failed connections.
 const RESOLVE_PAUSE: Duration = Duration::from_secs(1);
 
-/// A server's address, its resolved socket addresses, and the settings of its handshake.
+/// A server's address, resolved socket addresses and handshake settings.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) address: Address,

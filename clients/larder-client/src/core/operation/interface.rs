@@ -92,7 +92,7 @@ impl ReplyFailure {
     }
 }
 
-/// A server at its connection limit sends this reply before it closes the connection.
+/// A server that has reached its connection limit sends this reply before it closes the connection.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 
 /// Interprets a reply that consists of one [`Answer`]. Never returns `Ok(None)`.

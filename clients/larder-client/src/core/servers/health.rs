@@ -74,7 +74,7 @@ impl State {
 
 impl Admission<'_> {
     /// Checks the breaker again before the client opens a connection, because the call may have
-    /// waited since its admission. If the breaker has opened since then and its pause is already
+    /// waited after its admission. If the breaker has opened since then and its pause is already
     /// over, this call becomes the probe.
     ///
     /// # Errors

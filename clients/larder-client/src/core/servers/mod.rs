@@ -31,8 +31,8 @@ pub enum Failover {
 #[derive(Debug)]
 pub(crate) struct Servers<S> {
     pub(crate) list: Box<[Arc<S>]>,
-    /// Whether each server supports meta commands, in the order of `list`. A cell is empty before
-    /// the first probe of its server.
+    /// Whether each server supports meta commands, in the order of `list`. A cell is empty until
+    /// its server is probed.
     know_meta: Box<[OnceLock<bool>]>,
     ring: Ring,
     failover: Failover,

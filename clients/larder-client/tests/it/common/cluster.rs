@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A server that serves a list of servers.
+/// A server that replies with a server list.
 pub struct Cluster {
     port: u16,
     reply: Arc<Mutex<String>>,

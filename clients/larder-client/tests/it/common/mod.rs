@@ -18,7 +18,7 @@ pub enum Action {
     Reply,
     /// Replies correctly after a delay.
     ReplyAfter(Duration),
-    /// Sends the start of a reply, then single bytes of its value for this time.
+    /// Sends the start of a reply, and then its value byte by byte for this time.
     SendSlowly(Duration),
     /// Sends these bytes.
     Send(Vec<u8>),

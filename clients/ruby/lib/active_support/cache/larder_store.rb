@@ -20,10 +20,11 @@ module ActiveSupport
       # With Rails 6.1, the client instead of the store serializes entries.
       DEFAULT_CODER = NullCoder if ActiveSupport::VERSION::MAJOR < 7
 
-      # The characters that the store escapes in keys, like MemCacheStore. The client could send most of them.
+      # The characters that the store escapes in keys, like MemCacheStore. The client could send most of these
+      # characters unescaped.
       ESCAPED = /[\x00-\x20%\x7F-\xFF]/n
       KEY_MAX = 250
-      # The text before the digest of a shortened key.
+      # The string before the digest in a shortened key.
       KEY_DIGEST = ActiveSupport::VERSION::MAJOR < 7 ? ":md5:" : ":hash:"
       # The length of the digest in bytes.
       DIGEST_LENGTH = 32
@@ -101,12 +102,12 @@ module ActiveSupport
 
       private
 
-      # For Rails 7.0. In the format 6.1, the client serializes entries.
+      # Rails 7.0 calls this. In the format 6.1, the client serializes entries.
       def default_coder
         Cache.format_version == 6.1 ? NullCoder : super
       end
 
-      # For Rails 7.1 and later. In the format 6.1, the client serializes entries.
+      # Rails 7.1 and later call this. In the format 6.1, the client serializes entries.
       def default_serializer
         # Always calls the superclass's method, because it warns about old formats.
         serializer = super
