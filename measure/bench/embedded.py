@@ -7,7 +7,7 @@ from statistics import median
 from bench.servers import EXAMPLES, ROOT, output
 
 LIBRARIES = ["larder", "moka", "quick_cache", "foyer"]
-# The crates of libraries whose name differs from that of the crate.
+# Maps each library whose name differs from its crate's name to the crate.
 CRATES = {"larder": "larder-cache", "foyer": "foyer-memory"}
 LOADS = {"reads": 0, "one set in ten": 10}
 THREADS = (1, 2)

@@ -37,7 +37,8 @@ def agreement_command(line):
 
 
 def busy(loaded):
-    """Returns a sentence end with the number of cores that both tools keep busy in the closed loop, and their rates."""
+    """Returns the end of a sentence: the rates of both tools in the closed loop, and the cores that the load kept
+    busy."""
     if "closed" not in loaded:
         return "."
     each = (f"{tool} {run['per_second']:,.0f} ({run['busy']:.2f})" for tool, run in loaded["closed"].items())

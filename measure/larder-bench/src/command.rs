@@ -72,8 +72,8 @@ pub enum BenchError {
     },
 }
 
-/// Returns the second half of the message of [`BenchError::SearchEndedEarly`]: whether there are
-/// results, and which runs they cover.
+/// Returns the second half of the [`BenchError::SearchEndedEarly`] message. It says whether there
+/// are results, and which runs they cover.
 fn covered(complete_runs: usize) -> &'static str {
     match complete_runs {
         0 => "it was the first run, so there are no results",

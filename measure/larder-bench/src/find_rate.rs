@@ -38,7 +38,8 @@ pub struct Step {
     pub latency_micros: f64,
     /// Number of faults.
     pub faults: u64,
-    /// Whether the latency was within the bound and the faults within the allowed number.
+    /// Whether the latency did not exceed the bound and the faults did not exceed the allowed
+    /// number.
     pub passed: bool,
 }
 

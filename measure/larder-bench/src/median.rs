@@ -18,8 +18,8 @@ pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
 
 impl Outcome {
     /// Computes the median of each figure separately, and sums faults, connections and lost
-    /// connections. The reason for an early end and the interruption are those of the first run
-    /// with one.
+    /// connections. The reason for an early end is that of the first run with a reason, and the
+    /// interruption is that of the first interrupted run.
     #[must_use]
     pub fn median_of(runs: &[Self]) -> Self {
         let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.commands.keys()).collect();

@@ -114,12 +114,12 @@ pub struct Offered {
 pub struct Command {
     /// Number of requests that were answered without an error.
     pub requests: u64,
-    /// Rate of the requests that were answered without an error, per second.
+    /// Number of requests per second that were answered without an error.
     pub per_second: f64,
     /// Number of keys that were found.
     pub hits: u64,
-    /// Number of keys that were not found, and of values that the server did not store. The latter
-    /// counts generated sets, and recorded requests other than `set` and `cas`.
+    /// Number of keys that were not found, plus the number of values that the server did not store.
+    /// The second number covers generated sets, and recorded requests other than `set` and `cas`.
     pub misses: u64,
     /// Number of requests that were answered with an error.
     pub errors: u64,

@@ -187,7 +187,7 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Settings of the replay of a trace.
+/// Settings for replaying a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceReplay {
     /// The trace's file.
@@ -195,13 +195,13 @@ pub struct TraceReplay {
     /// Open loop: speed as a multiple of the recorded one. TTLs are divided by it, but are at least
     /// a second. `None` for a closed loop: connections then send when their requests are answered.
     pub speed: Option<f64>,
-    /// The request after a get that misses; `None` is the default of the trace's form.
+    /// The request that follows a missed get; `None` selects the default for the trace's form.
     pub on_miss: Option<OnMiss>,
     /// Maximum number of recorded requests of all connections together; `None` for no maximum.
     pub requests: Option<u64>,
 }
 
-/// The request after a get of a trace that misses.
+/// The request that follows a missed get of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMiss {

@@ -31,7 +31,7 @@ pub(crate) struct Difference {
     interval: Option<Interval>,
 }
 
-/// The loss in a metric above which it counts as a regression.
+/// The limit for the loss in a metric. A greater loss counts as a regression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
     /// The metric; `None` for all compared metrics without a threshold of their own.

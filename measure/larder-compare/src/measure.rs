@@ -306,7 +306,7 @@ impl Measurement {
     }
 }
 
-/// Returns the name of the file for a server's output in a trial.
+/// Returns the file name for the server's output in a trial.
 fn log_name(trial: &Trial<'_>, attempt: usize) -> String {
     let Trial { server, workload, threads, pipeline, run } = trial;
     let plural = if *threads == 1 { "" } else { "s" };

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Rate of the requests that were answered without an error, per second.
+    /// Number of requests per second that were answered without an error.
     Throughput,
     /// Minimum latency.
     Min,

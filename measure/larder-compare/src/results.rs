@@ -16,8 +16,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The setup on which results depend. A comparison can resume only if its setup is equal, apart
-/// from the date, the command line and the number of runs.
+/// The setup on which results depend. A comparison can resume only if its setup equals the saved
+/// setup, apart from the date, the command line and the number of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// The date in UTC, such as 2026-11-21.
@@ -164,9 +164,9 @@ impl LatencyProfile {
         })
     }
 
-    /// Returns the latency at `quantile` in microseconds: the latency of the first recorded
-    /// quantile that is not below it or, if there is none, of the last one. For quantile 0, returns
-    /// the minimum latency.
+    /// Returns the latency in microseconds at the first recorded quantile that is not below
+    /// `quantile`. If all recorded quantiles are below it, returns the latency at the last recorded
+    /// quantile. For quantile 0, returns the minimum latency.
     #[must_use]
     pub fn latency(&self, quantile: f64) -> f64 {
         let reaches = |step: &&(f64, f64)| step.0 >= quantile;
@@ -178,7 +178,7 @@ impl LatencyProfile {
 /// A measurement counts as disturbed if other programs use more than this share of the machine's
 /// CPU time, in percent.
 const DISTURBED_PERCENT: f64 = 5.0;
-/// Maximum number of attempts at a cell if other programs disturb its measurements.
+/// A cell is measured at most this many times if other programs disturb its measurements.
 pub(crate) const ATTEMPTS_MAX: usize = 3;
 
 impl Record {

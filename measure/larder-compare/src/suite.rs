@@ -16,7 +16,7 @@ pub struct Suite {
     pub title: String,
     /// A text about the measured workload and the source of the setup.
     pub about: String,
-    /// The server to which ratios relate.
+    /// The server with which ratios compare the other servers.
     pub baseline: String,
     /// Number of runs. Each run measures every workload on every server once, and repeats disturbed
     /// measurements.
@@ -162,7 +162,7 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Restart {
-    /// Seconds from the start of the load to the changes of the check's items, just before the
+    /// Seconds from the start of the load until the check changes its items, just before the
     /// signal.
     pub after_secs: f64,
     /// The signal that stops a server without its own `restart_signal`.

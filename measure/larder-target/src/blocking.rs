@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 /// and server could deadlock because both block in a write.
 pub const BATCH_MAX: usize = 256;
 
-/// Timeout of connecting and of each read.
+/// Timeout for connecting and for each read.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Initial size of the input buffer in bytes.

@@ -6,12 +6,12 @@ pub struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Minimum number of bytes that the next reply needs.
+    /// Minimum length of the next reply in bytes.
     wanted: usize,
 }
 
 impl Input {
-    /// Returns an empty buffer with room for `len` bytes. It grows for longer replies.
+    /// Returns an empty buffer with capacity for `len` bytes. It grows for longer replies.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { buffer: vec![0; len], start: 0, end: 0, wanted: 1 }
@@ -31,8 +31,8 @@ impl Input {
         self.end - self.start >= self.wanted
     }
 
-    /// Sets the number of bytes that the next reply needs at least:
-    /// `larder_protocol::response::Read::Incomplete` contains it.
+    /// Sets the minimum length of the next reply in bytes: the number in
+    /// `larder_protocol::response::Read::Incomplete`.
     #[inline]
     pub fn want(&mut self, wanted: usize) {
         self.wanted = wanted;

@@ -35,7 +35,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// chosen port first.
 const ATTEMPTS: usize = 3;
 
-/// The parameters of starting a server.
+/// The parameters for starting a server.
 #[derive(Clone, Debug)]
 pub struct Launch<'l> {
     /// The command. Its placeholders are `{port}` or `{socket}` (a path), `{dir}` (an empty
@@ -73,7 +73,7 @@ pub enum CommandLine<'l> {
     Shell(&'l str),
 }
 
-/// Errors of starting a server.
+/// Errors when starting a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -245,7 +245,8 @@ impl Launch<'_> {
         }
     }
 
-    /// Returns whether the command has the placeholder of a directory.
+    /// Returns whether the command has the placeholder for `folder`: `{shm}` for the directory in
+    /// shared memory, `{disk}` otherwise.
     fn uses(&self, folder: &Path, folders: &Folders) -> bool {
         let placeholder = if folder == folders.shm { "{shm}" } else { "{disk}" };
         self.has(placeholder)

@@ -45,7 +45,7 @@ const HEADING: &str = "Server";
 /// Default memory limit in MiB for servers that `--command` starts.
 const MEMORY_MB: u64 = 64;
 
-/// Errors of starting a server, or of finding and connecting to a running server.
+/// Errors when starting a server, or when finding or connecting to a running server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Maximum length of a line in bytes. It limits memory if a file is not a trace.
 const LINE_LEN_MAX: usize = 4096;
 
-/// Errors of reading a trace.
+/// Errors when reading a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {

@@ -84,7 +84,8 @@ static memcached_pool_st *connection_pool(void) {
     return made;
 }
 
-/* A thread's key, values and connection: from a pool, its own, or a new one for each operation if both are NULL. */
+/* A thread's key, values and connection. The connection is from `pool`, or it is `own`. If both are NULL, each
+ * operation opens a new connection. */
 struct caller {
     memcached_pool_st *pool;
     memcached_st *own;

@@ -1,4 +1,4 @@
-//! Errors of options.
+//! Errors in option values.
 
 /// An option whose value cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum ArgumentError {
         /// The accepted values, or the condition under which the option can be used.
         expected: &'static str,
     },
-    /// The file of key spaces cannot be used.
+    /// The `--key-spaces` file cannot be used.
     #[error("--key-spaces {file}: {why}")]
     KeySpaces {
         /// The file's name.

@@ -1,5 +1,5 @@
-//! The file of `--key-spaces`. All fields except `name`, `share` and `keys` have the names and
-//! values of command-line options.
+//! The `--key-spaces` file. All fields except `name`, `share` and `keys` have the names and values
+//! of command-line options.
 
 use super::Arguments;
 use super::error::ArgumentError;

@@ -42,7 +42,7 @@ pub struct Arguments {
     pub csv: bool,
 }
 
-/// The connections of the threads.
+/// How the threads use connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// All threads share connections, as the client does by default
@@ -55,7 +55,7 @@ pub enum Mode {
     Thread,
 }
 
-/// The connections of a client.
+/// How the calls of a client use connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// Calls share connections. The client chooses their number. A client that cannot share
@@ -77,7 +77,7 @@ impl Connections {
 }
 
 impl Mode {
-    /// Returns the kind of connections of the client that all threads share, or `None` if threads
+    /// Returns how the shared client of all threads uses connections, or `None` if the threads
     /// share no client in this mode.
     #[must_use]
     pub fn of_all(self) -> Option<Connections> {

@@ -1,9 +1,9 @@
-//! The item of a thread, and the check of returned values.
+//! A thread's item, and the check of the values that gets return.
 
 use super::arguments::Arguments;
 use super::results::Failure;
 
-/// The key of a thread, and its values.
+/// A thread's key, and the two values that its sets store in turn.
 #[derive(Clone, Debug)]
 pub struct ThreadItem {
     /// The key.

@@ -19,26 +19,26 @@ pub trait Library {
     /// Creates a client of the server at `HOST:PORT`. Its calls time out after a second.
     ///
     /// # Errors
-    /// The errors of the library.
+    /// The library returned an error.
     fn connect(server: &str, connections: Connections) -> Result<Self::Client, Self::Error>;
 
     /// Stores a value that does not expire.
     ///
     /// # Errors
-    /// The errors of the library.
+    /// The library returned an error.
     fn set(client: &Self::Client, key: &str, value: &[u8]) -> Result<(), Self::Error>;
 
     /// Returns the value of a key, or `None` if the server does not have the key.
     ///
     /// # Errors
-    /// The errors of the library.
+    /// The library returned an error.
     fn get(client: &Self::Client, key: &str) -> Result<Option<Self::Value>, Self::Error>;
 
     /// Calls `visit` for each key in `keys`, with the index of the key and its value. The value is
     /// `None` if the server does not have the key.
     ///
     /// # Errors
-    /// The errors of the library.
+    /// The library returned an error.
     fn get_many(
         client: &Self::Client,
         keys: &[&str],

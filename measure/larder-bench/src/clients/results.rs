@@ -85,7 +85,7 @@ pub struct Load {
 
 impl Load {
     /// Combines the latencies and errors of all callers. `took` is the duration of the load, and
-    /// `cpu_secs` the CPU time of this process.
+    /// `cpu_secs` is the CPU time of this process.
     ///
     /// # Errors
     /// A value was wrong.
@@ -106,7 +106,7 @@ impl Load {
         Ok(Self { per_second: operations / took.as_secs_f64(), cpu_micros, latencies, errors })
     }
 
-    /// Returns the latency at `quantile` (0.5 is the median) in µs, or 0 if no operation succeeded.
+    /// Returns the latency in µs at `quantile` (0.5 is the median), or 0 if no operation succeeded.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

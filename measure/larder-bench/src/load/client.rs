@@ -28,7 +28,7 @@ pub(crate) struct Client {
     routing: Routing,
 }
 
-/// Buffers for the routing of keys to servers.
+/// Buffers for routing keys to servers.
 #[derive(Debug)]
 struct Routing {
     /// The key of a command.
@@ -88,8 +88,7 @@ impl Client {
         self.generator.trace()
     }
 
-    /// Moves sets from the connections to the request queue. These sets follow gets of a trace that
-    /// missed.
+    /// Moves the sets that follow misses in a trace from the connections to the request queue.
     pub(crate) fn take_sets(&mut self) {
         let Self { generator, connections, .. } = self;
         if let Some(queue) = generator.trace() {
@@ -145,10 +144,10 @@ impl Client {
         self.connections().map(Connection::unanswered).sum()
     }
 
-    /// Writes requests into the output buffers of their connections until the pipeline is full, no
-    /// request is left, or a connection has no room. Counts a request in `unsent` if its connection
-    /// is lost. Latency counts from `at`. In an open loop over a trace, it counts from the time at
-    /// which the request was due.
+    /// Writes requests into the output buffers of their connections until the pipeline or an output
+    /// buffer is full, no request is left, or a reconnect is due. Counts a request in `unsent` if
+    /// its connection is lost. Latency counts from `at`. In an open loop over a trace, it counts
+    /// from the time at which the request was due.
     #[inline]
     pub(crate) fn fill(
         &mut self,

@@ -166,9 +166,9 @@ mod tests {
         assert_eq!(modula.server_of("memtier-é".as_bytes()), 3);
     }
 
-    /// For each number of servers: checksums of the servers that libmemcached chooses for
-    /// `memtier-0` to `memtier-1999`. For some numbers of servers, `ketama-weighted` has fewer
-    /// points.
+    /// For each number of servers, compares a checksum of the servers of `memtier-0` to
+    /// `memtier-1999` with the checksum of the servers that libmemcached chooses. For some numbers
+    /// of servers, `ketama-weighted` has fewer points.
     #[test]
     fn any_number_of_servers_is_as_with_libmemcached() {
         for (count, modula, ketama, weighted) in [

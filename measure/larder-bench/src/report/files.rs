@@ -41,8 +41,8 @@ pub(crate) struct Json<'r> {
 pub(crate) struct ServerVersions {
     /// The version of the server, if there is only one and it reports a version.
     server_version: Option<String>,
-    /// If there are several servers: the version of each by address, `None` if a server reports no
-    /// version.
+    /// With several servers, maps each server's address to its version, or to `None` if the server
+    /// reports no version.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     server_versions: BTreeMap<String, Option<String>>,
 }

@@ -56,9 +56,9 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Number of requests that have been answered without an error.
     pub requests: u64,
-    /// Rate of the requests that were answered without an error, per second, since the last call of
+    /// Number of requests per second that were answered without an error since the last call of
     /// `progress`.
     pub per_second: f64,
-    /// 99th percentile of the latency since the last call of `progress`, in microseconds.
+    /// 99th percentile of the latency, in microseconds, since the last call of `progress`.
     pub p99_micros: u64,
 }

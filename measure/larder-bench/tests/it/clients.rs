@@ -31,7 +31,7 @@ fn measure(port: u16, line: &str) -> (String, Result<(), clients::Error>) {
     (String::from_utf8(out).unwrap(), ended)
 }
 
-/// Returns the figures of CSV lines, by the name of the figure.
+/// Maps the name of each figure in the CSV lines to its value.
 fn figures(csv: &str) -> BTreeMap<String, f64> {
     let lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let figures = lines.filter(|fields| fields.len() == 5);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A file of key spaces.
+/// A key space file.
 struct File {
     folder: TempDir,
 }
@@ -118,8 +118,8 @@ fn the_documented_example_runs() {
     assert!(measured.outcome.faults.is_empty(), "{:?}", measured.outcome.faults);
     let share = |name: &str| command(&measured, name).requests;
     assert_eq!(share("total"), 20_000);
-    // The shares are 60, 30 and 10 %. Three standard deviations of the largest are 208 of 20,000
-    // requests.
+    // The shares are 60, 30 and 10 %. Three standard deviations of the largest share are 208 of
+    // 20,000 requests.
     for (name, expected) in [("sessions", 12_000), ("fragments", 6_000), ("counters", 2_000)] {
         assert!(share(name).abs_diff(expected) <= 208, "{name}: {}", share(name));
     }

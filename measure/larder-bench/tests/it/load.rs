@@ -252,8 +252,8 @@ fn connections_are_opened_again_after_an_interval() {
         let before = connections_accepted(&memcached);
         let total = memcached.load(&format!("{line} {depth}")).outcome.total();
         assert_eq!((total.requests, total.errors, total.never_answered), (600, 0, 0), "{depth}");
-        // The two additional connections are that of `connections_accepted`, and that of the load
-        // generator's query for statistics.
+        // Two connections are additional: one from `connections_accepted`, and one from the load
+        // generator's statistics query.
         assert_eq!(connections_accepted(&memcached) - before, 6 * 10 + 2, "{depth}");
         let measured = redis.load(&format!("-P resp -a word {line} {depth}"));
         assert_eq!(measured.outcome.total().requests, 600, "{depth}");

@@ -68,7 +68,7 @@ pub struct Replayed {
     /// Number of sets that the server rejected.
     pub refused: u64,
     /// Number of hits with a wrong value, including hits before counting starts. A value of the
-    /// right key with the length of another request counts as right.
+    /// right key counts as right even if it has the length from another request.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,

@@ -15,8 +15,8 @@ pub struct Overheads {
 }
 
 impl Overheads {
-    /// Returns the overhead for `optimum` and `bound`: the smaller of the two overheads, because
-    /// with a larger one, a simulated cache could have an advantage over them.
+    /// Returns the overhead for `optimum` and `bound`: the smaller of the two overheads. With the
+    /// larger overhead, a simulated cache could have fewer misses than both.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }

@@ -26,7 +26,8 @@ pub struct Stream {
     pub memory_mb: Option<u64>,
 }
 
-/// The requests of a stream that results count. Earlier requests only fill the cache.
+/// Selects the requests of a stream that count in the results. Earlier requests only fill the
+/// cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
     /// All requests.

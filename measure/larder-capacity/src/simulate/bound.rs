@@ -43,8 +43,8 @@ impl Key {
         self.stored_ms = now_ms;
     }
 
-    /// Returns the cost (in bytes × requests) and the value of the cheapest possible hits, as many
-    /// as a cache of infinite capacity has.
+    /// Returns the cheapest possible hits, as many as a cache of infinite capacity has, each with
+    /// its cost (in bytes × requests) and its value.
     fn offers(mut self) -> impl Iterator<Item = (f64, f64)> {
         self.gaps.sort_unstable();
         self.gaps.truncate(self.hits);

@@ -35,7 +35,7 @@ impl Default for Settings {
 
 /// Maximum of an item's hit counter: `FREQ_MAX` of `index/word.rs`.
 const FREQ_MAX: u8 = 3;
-/// Minimum share of dead bytes from which a segment is cleaned, in percent: `CLEAN_LEVEL` of
+/// Minimum share of dead bytes, in percent, for a segment to be cleaned: `CLEAN_LEVEL` of
 /// `reclaim/evacuation.rs`.
 const CLEAN_PERCENT: u64 = 17;
 /// Number of lifetime classes: the engine's maximum, `LIFETIMES_MAX` of `memory/open_segment.rs`.

@@ -26,7 +26,7 @@ pub(crate) struct PendingRequest {
     last_reply: LastReply,
     /// Whether an error was counted for the request.
     failed: bool,
-    /// Whether the request is a get of a trace that a set follows if the get misses.
+    /// Whether a set follows if this request misses. True only for gets from a trace.
     pub(super) is_settable: bool,
 }
 
@@ -37,9 +37,9 @@ pub(super) enum Meaning<'b> {
     Last,
     /// Further responses follow.
     More,
-    /// An error with the server's message, and the last response to the request.
+    /// The last response to the request: an error with this message from the server.
     LastError(&'b [u8]),
-    /// An error with the server's message; further responses follow.
+    /// An error with this message from the server. Further responses follow.
     MoreErrors(&'b [u8]),
     /// A response that does not match the request.
     Unexpected,
@@ -58,7 +58,7 @@ pub(super) enum LastReply {
     Array,
 }
 
-/// A kind of requests, with the decoding and counting of their responses.
+/// Decodes and counts the responses to one kind of requests.
 pub(super) trait Source {
     /// A response to a request.
     type Response<'b>;
@@ -257,14 +257,14 @@ impl PendingRequest {
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
             Answer::End => {
-                // The server did not find the keys without a response.
+                // Keys for which the server sent no response count as misses.
                 command.misses += u64::from(self.keys);
                 if load.settings.verify {
                     keys.drain(..(self.keys as usize).min(keys.len()));
                 }
                 Meaning::Last
             }
-            // `HD` of the meta protocol, `OK` of RESP.
+            // `HD` in the meta protocol, `OK` in RESP.
             Answer::Stored { .. } | Answer::Done { .. } | Answer::Ok if self.kind.is_set() => {
                 Meaning::Last
             }

@@ -35,15 +35,15 @@ pub(crate) struct Connection {
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// Number of unsent bytes from which the connection accepts no further request.
+    /// The connection accepts no further request while it has at least this many unsent bytes.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
     /// The keys of the pending gets, if values are verified.
     keys: VecDeque<u64>,
-    /// The pending gets of a trace that each have a set follow if they miss.
+    /// Pending gets from a trace. If such a get misses, a set follows it.
     settable: VecDeque<Recorded>,
-    /// Sets that follow misses of a trace, until the client moves them to its queue.
+    /// Sets that follow misses in a trace. The client moves them to its queue.
     sets: Vec<Recorded>,
     /// The last time at which the full pipeline or the full output buffer became free for another
     /// request, in nanoseconds since the start of the run.
@@ -530,25 +530,25 @@ impl Connection {
         Ok(())
     }
 
-    /// Removes and returns the sets that follow misses of a trace.
+    /// Removes and returns the sets that follow misses in a trace.
     #[inline]
     pub(crate) fn take_sets(&mut self) -> impl Iterator<Item = Recorded> {
         self.sets.drain(..)
     }
 }
 
-/// Returns the limit of unsent bytes per connection in a replay of a trace. Without it, a deep
-/// pipeline could use up the memory, because values of a trace have up to 1 GiB. Requests are not
-/// split, so a connection can exceed the limit by one request.
+/// Returns the maximum number of unsent bytes per connection in a replay of a trace. Without this
+/// limit, a deep pipeline could use up the memory, because values of a trace have up to 1 GiB.
+/// Requests are not split, so a connection can exceed the limit by one request.
 fn unsent_max(settings: &Settings) -> usize {
     (UNSENT_MAX / settings.connections()).max(UNSENT_MIN)
 }
 
-/// Limit of the unsent bytes of all connections together: 256 MiB. With more than 4096 connections,
-/// the sum of their minimum limits ([`UNSENT_MIN`]) exceeds it.
+/// Maximum number of unsent bytes on all connections together: 256 MiB. With more than 4096
+/// connections, the sum of their minimum limits ([`UNSENT_MIN`]) exceeds this maximum.
 const UNSENT_MAX: usize = 256 << 20;
 
-/// Minimum for the limit of a connection: 64 KiB.
+/// Lowest limit of unsent bytes per connection: 64 KiB.
 const UNSENT_MIN: usize = 64 << 10;
 
 fn malformed(bytes: &[u8]) -> io::Error {

@@ -28,9 +28,8 @@ pub(crate) struct Schedule {
     pub(crate) free_at: u64,
 }
 
-/// Limits the number of groups into which [`Schedule::count_never_sent`] divides unsent requests:
-/// there are fewer than twice as many groups. All requests of a group count with the same waiting
-/// time.
+/// [`Schedule::count_never_sent`] divides unsent requests into fewer than twice this number of
+/// groups. All requests of a group count with the same waiting time.
 const NEVER_SENT_STEPS: u64 = 1 << 20;
 
 impl Schedule {
@@ -125,7 +124,7 @@ impl Schedule {
     }
 }
 
-/// Returns the kinds of the requests `from..to` in repetitions of `cycle`, with their numbers.
+/// Returns how many of the requests `from..to` are of each kind if `cycle` repeats without end.
 pub(super) fn between(
     cycle: &[(Kind, u64)],
     from: u64,

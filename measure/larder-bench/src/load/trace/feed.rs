@@ -21,10 +21,10 @@ pub(crate) const WAITING_MAX: usize = 1 << 17;
 /// Maximum number of records to read in one event-loop iteration.
 const READ_AT_ONCE_MAX: usize = 256;
 
-/// Open loop: number of this thread's requests that reading ahead aims for.
+/// Open loop: minimum number of this thread's requests to read ahead.
 const READ_AHEAD: usize = 1 << 16;
 
-/// Open loop: number of groups that reading ahead aims for, even if the groups are large. A group
+/// Open loop: minimum number of groups to read ahead, even if the groups are large. A group
 /// consists of the records with the same time. The thread must read all of them before the first is
 /// due.
 const GROUPS_AHEAD: usize = 2;

@@ -54,7 +54,7 @@ pub(crate) enum Response<'b> {
     /// A line that further lines of the reply follow. Contains the length of its value, if it has
     /// one.
     More(Option<usize>),
-    /// `END`: the last line of a reply. Without a line before it, the key was not found.
+    /// `END`: the last line of a reply. If no other line precedes it, the key was not found.
     End,
     /// Any other response.
     Other,

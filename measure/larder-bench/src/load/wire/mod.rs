@@ -23,7 +23,7 @@ pub(crate) struct Writer {
     with_keys: bool,
     /// The keys of each key space.
     names: Vec<NumberedKeys>,
-    /// Buffer in which values of two parts are joined.
+    /// Buffer for joining the two parts of a value.
     value: Vec<u8>,
 }
 

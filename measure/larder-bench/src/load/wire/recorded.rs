@@ -334,7 +334,7 @@ fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>>
     })
 }
 
-/// Generates the values of recorded requests in their recorded lengths. The bytes of values longer
+/// Generates values with the recorded lengths for recorded requests. The bytes of values longer
 /// than 20 bytes derive from the key.
 #[derive(Debug)]
 pub(crate) struct RecordedValues {
@@ -348,11 +348,11 @@ const OFFSETS: usize = 1 << 16;
 /// repeat bytes of the pool.
 const PIECE_LEN: usize = 1 << 20;
 
-/// The value of a counter of 20 digits. Shorter counters are prefixes of it. All of them fit in a
+/// The value of a 20-digit counter. Shorter counters are prefixes of it. All of them fit in a
 /// `u64`.
 const NUMBER: &[u8; 20] = b"10101010101010101010";
 
-/// The value of a counter of 20 bytes over RESP. Counters of RESP are of type `i64`.
+/// The value of a 20-byte counter over RESP. RESP counters have the type `i64`.
 const SIGNED_NUMBER: &[u8; 20] = b"-1010101010101010101";
 
 impl RecordedValues {
@@ -378,8 +378,8 @@ impl RecordedValues {
         }
     }
 
-    /// Returns the value of a key over RESP. It differs from [`of`](Self::of) for 20 bytes, because
-    /// a positive number of 20 digits exceeds an `i64`.
+    /// Returns the value of a key over RESP. For 20 bytes, it differs from the result of
+    /// [`of`](Self::of), because a positive 20-digit number does not fit an `i64`.
     fn of_resp(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         if len == 20 { Cow::Borrowed(SIGNED_NUMBER) } else { self.of(key, len) }
     }

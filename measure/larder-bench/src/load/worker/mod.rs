@@ -31,8 +31,8 @@ pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Minimum interval at which a worker updates the time of the last reply in [`Control`], so that
 /// workers rarely write to shared memory.
 const PROGRESS_STEP: Duration = Duration::from_millis(1);
-/// How long after the end of an open loop workers still send requests that were due before, so that
-/// a slow server or load generator can catch up.
+/// Time after the end of an open loop during which workers still send overdue requests, so that a
+/// slow server or load generator can catch up.
 const CATCH_UP_TIME: Duration = Duration::from_secs(1);
 /// Maximum time to wait for outstanding replies after a signal.
 const INTERRUPTED_TIMEOUT: Duration = Duration::from_secs(1);

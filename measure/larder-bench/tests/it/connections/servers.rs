@@ -65,7 +65,7 @@ fn port_of(key: &str, distribution: &str, ports: &[u16]) -> u16 {
     *port
 }
 
-/// Whether a server has each of the keys.
+/// Returns for each key whether the server has it.
 fn presence(port: u16, keys: &[String]) -> Vec<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap()).split(b'\n');
