@@ -9,8 +9,9 @@ export GOTOOLCHAIN=local
 features=(--workspace --locked --features larder-server/delayed)
 pytest_processes=${PYTEST_PROCESSES:-6}
 
-# Runs cargo test with the duration of each test. The flag for durations is unstable, and a stable toolchain accepts it
-# only with RUSTC_BOOTSTRAP. This function sets that variable for the test programs, but not for the compiler.
+# Runs cargo test, and prints the duration of each test. The flag for durations is unstable, and a stable toolchain
+# accepts it only with RUSTC_BOOTSTRAP. This function sets that variable for the test programs, but not for the
+# compiler.
 cargo_test() {
   local host
   host=$(rustc -vV | sed -n 's/^host: //p')

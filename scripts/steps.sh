@@ -1,6 +1,6 @@
 # Functions for scripts that consist of steps.
 #
-#   step NAME             starts a step; prints the duration of the one before
+#   step NAME             starts a step; prints the duration of the previous step
 #   steps_done            ends the last step
 #   logged FILE COMMAND   runs a command and keeps a copy of its output in target/test-output/FILE.log
 #   slowest_tests         prints the ten slowest tests of the logs, and the duration of each step

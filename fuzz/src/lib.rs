@@ -12,7 +12,7 @@ pub use parsing::requests;
 pub use resp::resp_requests;
 
 /// Splits a stream into pieces. Each byte of `lengths` is the length of a piece minus 1. After the
-/// last length, the first one follows again. If `lengths` is empty, returns the stream as one
+/// last length, the lengths repeat from the start. If `lengths` is empty, returns the stream as one
 /// piece.
 pub fn pieces<'s>(stream: &'s [u8], lengths: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
     let mut rest = stream;

@@ -25,7 +25,7 @@ PAGE_LINE_LEN = 100
 
 @dataclass
 class Text:
-    """A piece of prose, with the number of lines as which it counts."""
+    """A piece of prose, and the number of lines that it counts as."""
 
     path: str
     number: int

@@ -38,7 +38,7 @@ def issue(folder, name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Creates a CA, and certificates of a server and a client that the CA signs."""
+    """Creates a CA that signs a certificate for a server and one for a client."""
     folder = tmp_path_factory.mktemp("tls")
     openssl(
         folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",

@@ -24,7 +24,7 @@ from server import LARDERD, TIMEOUT_SECS, Server, free_ports, wait_until
 TMPFS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-# The key range of all keys, for etcd's gateway.
+# The range of all etcd keys, in the JSON form of etcd's gateway.
 ALL_KEYS = {"key": "AA==", "range_end": "AA=="}
 
 

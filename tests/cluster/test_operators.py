@@ -109,7 +109,8 @@ def test_a_leader_counts_as_synced_and_has_no_lag(etcd):
         assert [node.stats("replication")["synced"] for node in group] == ["1", "1"]
         assert larder(etcd, "transfer-leadership", "synced")[0]
         wait_until(new.leads, "the next leader")
-        # The new leader's link is down. Its lag is still that of the last message from the old leader.
+        # The new leader's link is down. Its statistic `link_lag` still shows the lag from the old leader's last
+        # message.
         assert new.stats("replication")["link_lag"] == "0.000000"
         wait_until(lambda: old.stats("replication")["synced"] == "1", "the old leader follows")
 

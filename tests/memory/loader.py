@@ -35,7 +35,7 @@ def within_promise(server, limit_bytes):
 
 
 def live_share(server, first, last, size, limit_bytes):
-    """Returns the share of the limit that the items among `first..last` that can still be read occupy, including their
+    """Looks up the items `first..last`. Returns the share of the limit that the found items occupy, including their
     overhead."""
     report = load(server, "probe", from_=first, to=last, size=size)
     assert report["wrong"] == 0, report

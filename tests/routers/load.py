@@ -10,8 +10,8 @@ import pymemcache
 
 @dataclass
 class Outcome:
-    """The outcome of a request for a key of `owner`. It started at the time `begun` and took `seconds`. `fault` is None
-    if the request was answered."""
+    """The outcome of a request for a key of `owner`. The request started at the time `begun` and took `seconds`.
+    `fault` is None if the request was answered."""
 
     owner: str
     begun: float

@@ -37,7 +37,7 @@ LEASE_PASSED_SECS = 4
 
 
 def await_answers(*clients):
-    """Waits until each client has more replies."""
+    """Waits until each client has received more than 50 further replies."""
     counts = [len(one.answers) for one in clients]
     wait_until(lambda: all(len(one.answers) > count + 50 for one, count in zip(clients, counts)), "answers")
 

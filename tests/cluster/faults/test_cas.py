@@ -16,9 +16,9 @@ from test_many_groups import cluster, larder, owned
 
 pytestmark = pytest.mark.larder
 
-# Exclusive upper limit of CAS values, for clients that store 32 bits.
+# All CAS values are below this limit, because some clients store only 32 bits.
 CAS_32_BITS = 1 << 32
-# The length of the first reservation of a leader: CAS_RANGE_LEN_MIN in crates/larder-replica/src/group.rs.
+# The length of a leader's first reservation: CAS_RANGE_LEN_MIN in crates/larder-replica/src/group.rs.
 RANGE_LEN = 1 << 20
 
 

@@ -30,7 +30,7 @@ def test_a_leader_waits_for_a_member_that_joins(etcd):
             client(leader).set_many({f"k{number}": b"v" * 20_000 for number in range(first, first + 100)})
         second = group.start("n2")
         wait_until(lambda: leader.seen()["members"] == "2", "the second member")
-        # The full sync cannot end while the member is stopped.
+        # The full sync cannot complete while the member is paused.
         second.signal(signal.SIGSTOP)
         leader.signal(signal.SIGTERM)
         second.signal(signal.SIGCONT)

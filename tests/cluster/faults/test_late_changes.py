@@ -74,7 +74,7 @@ def test_no_change_fails_in_a_short_pause(etcd):
 
 
 def test_a_paused_node_forwards_again(etcd):
-    """The leases of the paused node have ended, and the leader has not received new ones."""
+    """The leases of the paused node have expired, and the leader has not received new leases."""
     with Group(etcd, 2, "--cluster", "woken") as group, ExitStack() as stack:
         leader, [follower] = group.leader(), group.followers()
         client(leader).set("counter", "1")
@@ -88,7 +88,7 @@ def test_a_paused_node_forwards_again(etcd):
 
 
 def test_a_change_that_a_killed_leader_had_fails_at_once(etcd):
-    """The node learns that the leader has exited before the leader's leases end."""
+    """The node detects the leader's exit before the leader's leases expire."""
     with Group(etcd, 3, "--cluster", "ended", "--ack", "writes") as group, ExitStack() as stack:
         leader, followers = group.leader(), group.followers()
         client(leader).set("counter", "1")

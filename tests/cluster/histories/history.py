@@ -13,7 +13,7 @@ KIND_OF_STATE = {ABSENT: DELETE, IS_EMPTY: EMPTY}
 # Outcomes of changes.
 PENDING = "pending"
 ACKED = "acknowledged"
-# The server reported the failure by an error reply, or closed the connection although it still runs.
+# The server reported the failure by an error reply, or closed the connection although the server still ran.
 FAILED = "failed"
 # The server was killed or stopped, or the client stopped waiting.
 UNKNOWN = "unknown"

@@ -13,8 +13,8 @@ from schedule import PLANNED, UNPLANNED, schedule
 # If a request fails because of a planned change, this is a violation unless an unplanned fault was active within this
 # many seconds before.
 SETTLE_SECS = 10
-# Minimum delay of a process by other load on the machine that counts as a fault, in seconds. A planned change consists
-# of about ten steps, each of which may be delayed, and requests wait for it for only a second.
+# If other load on the machine delays a process for at least this many seconds, the delay counts as a fault. A planned
+# change consists of about ten steps, each of which may be delayed, and requests wait for it for only a second.
 STALL_SECS = 0.1
 # A program that prints the start and the end of each delay.
 STALLS = f"""
@@ -62,11 +62,11 @@ class FaultLog:
         )
 
     def times(self, *kinds):
-        """Returns the starts and ends of faults of these kinds."""
+        """Returns the start and the end of each fault of these kinds."""
         return [(fault.start, fault.end) for fault in self.faults if fault.kind in kinds]
 
     def slow_times(self):
-        """Returns the times in which connections may have been slow."""
+        """Returns the intervals in which connections may have been slow."""
         return self.times("stall", *(kind for kind in UNPLANNED if "kill" not in kind))
 
 

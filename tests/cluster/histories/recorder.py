@@ -39,7 +39,7 @@ class Journal:
         self.histories, self.values = histories, values
         self.operations, self.errors = Counter(), Counter()
         self.failed_requests = []
-        # Replies that are wrong regardless of the history: time and text.
+        # Replies that are wrong regardless of the history, each with its time and a message.
         self.wrong_replies = []
 
 

@@ -78,7 +78,7 @@ class Conditions:
 
     ack: str
     leader_changes: list = field(default_factory=list)
-    # Pairs of start and end: of pauses of processes, and of all faults that make connections slow.
+    # Intervals, as pairs of start and end. In `pauses`, a process was paused. In `slow`, a fault made connections slow.
     pauses: list = field(default_factory=list)
     slow: list = field(default_factory=list)
     # The start of the run. Times in reports are relative to it.
@@ -140,8 +140,8 @@ class Conditions:
 
 @dataclass(slots=True)
 class Sources:
-    """The changes of one kind, in the order of their versions. `effect` and `visible` are running maxima of their
-    latest times."""
+    """The changes of one kind, in the order of their versions. `effect` and `visible` are running maxima of the latest
+    times at which the changes may take effect and become visible."""
 
     invoked: list = field(default_factory=list)
     versions: list = field(default_factory=list)
@@ -165,8 +165,8 @@ class Sources:
 
 
 class Observed:
-    """Of the reads that have ended: the read that started last, and the read that started last among those with a
-    different state."""
+    """Among the completed reads: the read that started last, and the read that started last of those with another
+    state."""
 
     def __init__(self):
         self.last = self.other = None
@@ -185,7 +185,7 @@ class Observed:
 
 
 class KeyCheck:
-    """The check of the history of one key."""
+    """Checks the history of one key."""
 
     def __init__(self, history, conditions):
         self.history, self.conditions = history, conditions

@@ -18,7 +18,7 @@ PLANNED = {"transfer": 5, "move": 3, "drain": 1, "restart": 1}
 # Durations of the two phases, which alternate: unplanned faults mixed with planned changes (storm), then only planned
 # changes (calm).
 STORM_SECS, CALM_SECS = (20, 32), (14, 22)
-# The share of planned changes in a storm. Below it: the pauses between the starts of faults.
+# The share of planned changes in a storm, and the ranges of the pauses between the starts of faults in each phase.
 PLANNED_SHARE = 0.25
 STORM_PAUSE_SECS, CALM_PAUSE_SECS = (0.2, 2.2), (0.2, 2.5)
 # In a run that is shorter than this, phases are shortened in proportion.

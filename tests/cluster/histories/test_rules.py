@@ -15,7 +15,7 @@ LENGTH = 40
 
 
 class Story:
-    """A history of one key, in the order of its lines."""
+    """Builds the history of one key, in the order of the calls."""
 
     def __init__(self):
         self.key = KeyHistory("k")
@@ -119,10 +119,10 @@ def test_a_change_after_its_reported_failure_is_found():
         seen = None if failed == Story.delete else 2
         story = failed(Story().set(0, 1), 2, 3, FAILED).read(1, 4, 5).read(seen, 6, 7)
         assert story.kinds() == story.kinds("deletes") == [LATE]
-        # Over a later change.
+        # The failed change replaces a later change.
         story = failed(Story().set(0, 1), 2, 3, FAILED).set(4, 5).read(seen, 6, 7)
         assert story.kinds() == story.kinds("deletes") == [LATE]
-    # An acknowledged delete, then the failed change.
+    # The failed change takes effect after an acknowledged delete.
     story = Story().set(0, 1).set(2, 3, FAILED).delete(4, 5).read(2, 6, 7)
     assert story.kinds("deletes", [(5.5, 5.6)]) == [LATE]
 

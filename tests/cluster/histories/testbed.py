@@ -236,7 +236,8 @@ def encoded(text):
 
 
 class Testbed:
-    """The bridge, etcd and the groups, for a `with` block. If the block sets `keeps_logs`, the logs are kept."""
+    """The bridge, etcd and the groups, for a `with` block. The end of the block deletes the logs unless `keeps_logs` is
+    true."""
 
     __test__ = False
 

@@ -29,7 +29,7 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     Ok(out)
 }
 
-/// Parses a text without CAS values and without `{number}`.
+/// Parses a string that contains neither CAS values nor `{number}`.
 pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     match pieces(text)?.as_slice() {
         [Piece::Bytes(bytes)] => Ok(bytes.clone()),

@@ -1,4 +1,4 @@
-//! Checks that no crate has an import circle, neither among its files nor among their folders.
+//! Checks that no crate has an import cycle, neither among its files nor among their folders.
 
 use crate::imports::{Imports, circle};
 use crate::source::{crates, folder, rust_files};

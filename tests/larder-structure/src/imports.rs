@@ -85,7 +85,7 @@ impl Imports {
         if file.items.contains(name) {
             return Some(module);
         }
-        // Re-exports can form a circle, so the search has a maximum depth.
+        // Re-exports can form a cycle, so the search has a maximum depth.
         if depth > 8 {
             return None;
         }
@@ -225,8 +225,8 @@ fn literal_len(text: &str, mark: char) -> usize {
     text.len()
 }
 
-/// Returns the files of a circle among `edges`, from a file back to itself, or `None` if there is
-/// no circle.
+/// Returns the files of a cycle in `edges`, with the first file repeated at the end, or `None` if
+/// there is no cycle.
 pub(crate) fn circle(edges: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     edges.keys().find_map(|start| {
         let mut before: BTreeMap<&String, &String> = BTreeMap::new();

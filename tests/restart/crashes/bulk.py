@@ -20,7 +20,7 @@ class Bulk:
         # The chunks from `live_from` to `next` - 1 were stored. The chunks in `torn` were only partly confirmed, so
         # some of their items may be missing.
         self.live_from, self.next, self.torn = 0, 0, set()
-        # The chunks from this one to `live_from` - 1 were flushed.
+        # The chunks from `flushed_from` to `live_from` - 1 were flushed.
         self.flushed_from = 0
 
     def key(self, number):

@@ -18,9 +18,10 @@ POOL = bytes(random.Random(2).choices(b"abcdefghijklmnopqrstuvwxyz0123456789", k
 LAST, LAST_ANSWER = b"mn\r\n", b"MN\r\n"
 RECEIVE_LEN = 1 << 18
 TIMEOUT_SECS = 30
-# Lifetimes in seconds: of most items that expire, and of a few items that expire between rounds.
+# Lifetimes in seconds: two values for most items that expire, and a range for a few items that expire between rounds.
 LONG_SECS, SHORT_SECS = (1000, 70_000), (1, 3)
-# The lengths of values. Each entry has the cumulative share of values up to it, and the range of their lengths.
+# The lengths of values. Each entry has a range of lengths, and the share of values in this range and all earlier
+# ranges.
 LENGTHS = [(0.85, (1, 400)), (0.97, (400, 8000)), (0.999, (8000, 200_000)), (1, (200_000, 900_000))]
 LARGE_LENGTHS = [(0.2, (1, 20_000)), (0.7, (20_000, 200_000)), (1, (200_000, 900_000))]
 
