@@ -23,7 +23,7 @@ PERCENTILES = {"p50": "p50.00", "p90": "p90.00", "p99": "p99.00"}
 # Each run sends requests at this share of the highest rate that both tools reach. If a published line sets a rate, its
 # runs with all connections use that rate instead.
 SHARE = 0.5
-# memtier_benchmark keeps the rate of a connection exactly only if the rate is a multiple of this number of requests per
+# The only rates per connection that memtier_benchmark sends exactly are multiples of this number of requests per
 # second.
 TICKS_PER_SECOND = 50
 # memtier_benchmark rounds latencies up to the end of a step of this length.
@@ -235,7 +235,7 @@ def without(words, name):
 
 
 def ratio(runs, name):
-    """Returns the median of a percentile over the runs of `larder bench` ÷ that of memtier_benchmark."""
+    """Returns a percentile's median over the runs of `larder bench` ÷ its median over the runs of memtier_benchmark."""
     ours, theirs = medians(runs, name)
     return ours / theirs
 

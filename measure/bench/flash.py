@@ -32,7 +32,7 @@ SERVERS = {
 # fill, and the size of the file. memcached keeps about 100 B in memory for each item on flash, which limits the number
 # of keys.
 READ = {1024: (420_000, 350_000, 20_000, "1G"), 8192: (150_000, 130_000, 8_000, "2G")}
-# Number of connections, and of outstanding requests on each connection.
+# Number of connections, and number of outstanding requests on each connection.
 LOADS = {"32 × 1": (32, 1), "8 × 16": (8, 16), "1 × 1": (1, 1)}
 ROUNDS = 3
 TEST_SECS = 5

@@ -182,9 +182,9 @@ def footprints():
 
 
 def scaling():
-    """Measures the rate of the engine alone in millions of operations per second, by Zipf exponent and share of sets,
-    in rounds of four runs: one thread, two threads with a shared cache, two with separate caches, and sixteen with a
-    shared cache."""
+    """Measures the engine alone, in millions of operations per second, for each Zipf exponent and share of sets. A
+    round has four runs: one thread, two threads with a shared cache, two threads with separate caches, and sixteen
+    threads with a shared cache."""
     found = {}
     for exponent in (1, 0):
         for sets in (0, 10, 100):

@@ -155,7 +155,7 @@ def test_many_slow_readers_of_large_values(start):
 
 
 def test_many_batches_at_once(start):
-    """Peers send parts of bodies of 8 MiB, and do not read replies of 8 MiB."""
+    """Peers send parts of 8 MiB bodies, and do not read 8 MiB replies."""
     ask = b'{"operations": [' + b",".join([b'{"op": "get", "key": "large"}'] * 8) + b"]}"
     head = b"POST /v1/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     with attacked(start) as server:
@@ -219,7 +219,7 @@ def test_a_request_without_one_host(start, head, target):
 @pytest.mark.parametrize("window", [long(0), 1])
 @pytest.mark.parametrize("path", ["/v1/keys/small", "/v1/keys?limit=1000", "/v1/stats/conns", "/metrics", "/openapi.json"])
 def test_answers_that_wait_in_the_connection(start, path, window):
-    """HTTP/2 peers grant flow-control windows of zero bytes or one byte for many replies at once."""
+    """HTTP/2 peers grant flow-control windows of zero bytes or one byte for many simultaneous replies."""
     with attacked(start) as server:
         with httpx.Client(timeout=TIMEOUT_SECS, trust_env=False) as client:
             keys = f"http://{server.http_address}/v1/keys/"

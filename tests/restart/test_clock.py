@@ -18,8 +18,8 @@ HEADER_LEN = 4096
 
 
 def note_at(file):
-    """Returns the offset and the value of a field in the header of the memory file: the server's clock at the boot of
-    the machine, in microseconds."""
+    """Returns the offset and the value of the field in the memory file's header that contains the server's clock at the
+    boot of the machine, in microseconds."""
     expected = (time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)) * 1e6
     header = struct.unpack_from(f"<{HEADER_LEN // 8}Q", file)
     [index] = [n for n, word in enumerate(header) if abs(word - expected) < SLACK_SECS * 1e6]

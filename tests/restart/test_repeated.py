@@ -73,7 +73,7 @@ def smallest(start):
     raise AssertionError(f"-m {SMALLEST_MIB_MAX} is refused")
 
 
-# Memory limits in MiB, numbers of threads, and the minimum share of the items of a full cache that a restart must keep.
+# Memory limit in MiB, number of threads, and the minimum share of a full cache's items that a restart must keep.
 FULL = [(64, 4, 0.999), (24, 1, 0.999), (24, 16, 0.98)]
 
 

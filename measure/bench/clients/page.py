@@ -211,7 +211,7 @@ def recovery(found):
 
 
 def failures(known):
-    """Returns the errors of drivers, without repetitions."""
+    """Returns the errors of drivers, without duplicates."""
     lines = dict.fromkeys(f"- {client}: {why}" for client, reasons in known["failures"].items() for why in reasons)
     return "### Failed operations\n\n" + "\n".join(lines) if lines else ""
 

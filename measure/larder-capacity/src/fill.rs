@@ -373,8 +373,8 @@ mod tests {
     #[test]
     fn a_sample_tells_its_error() {
         assert_eq!(estimate(1000.0, 400.0, 1000.0), (400.0, 0.0));
-        // The server holds 40 % of a sample of a quarter of 10,000 keys: 1.96 × 10,000 × √(0.24 /
-        // 2,500 × 0.75) = 166.3
+        // The sample has 2,500 of the 10,000 keys, and the server holds 40 % of them: 1.96 × 10,000
+        // × √(0.24 / 2,500 × 0.75) = 166.3
         let (items, error) = estimate(10_000.0, 1000.0, 2500.0);
         assert!((items - 4000.0).abs() < 1e-6 && (error - 166.3).abs() < 0.1, "{items} ± {error}");
     }

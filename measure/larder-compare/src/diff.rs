@@ -17,7 +17,7 @@ struct Side {
     records: Vec<Record>,
 }
 
-/// A cell, without the number of its run, and a metric.
+/// A cell that stands for all runs ([`Cell::of_all_runs`]), and a metric.
 type Key = (Cell, Metric);
 
 /// The difference between two results in one metric of one cell.

@@ -2,8 +2,8 @@
 //! compares the results. It can also compare the results of two earlier comparisons (`diff`).
 //!
 //! A [`suite`] defines servers and loads, and [`plan`] orders the trials. [`measure`] runs a trial,
-//! with the server and the load on separate [cores](CoreSet). [`results`] saves each result at
-//! once, and `report` writes the [`summary`] of all results.
+//! with the server and the load on separate [cores](CoreSet). [`results`] saves each result
+//! immediately, and `report` writes the [`summary`] of all results.
 
 mod diff;
 mod fill;

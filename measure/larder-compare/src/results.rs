@@ -122,7 +122,7 @@ pub struct RestartResult {
     pub hit_secs: Option<f64>,
     /// Number of items before the signal.
     pub items_before: u64,
-    /// Number of items that the new process reports at the start of the check of the items.
+    /// Number of items that the new process reports just before the check of the items.
     pub items_after: u64,
     /// Number of hits and of misses of the load after the restart.
     pub found_after: (u64, u64),
@@ -289,7 +289,7 @@ impl Results {
         Ok((setup, counted.records))
     }
 
-    /// Returns the valid record of each cell so far.
+    /// Returns the valid record of each measured cell.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.counted.records

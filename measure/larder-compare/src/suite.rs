@@ -65,10 +65,10 @@ pub enum Threads {
     Cores(UpToCores),
 }
 
-/// The text of [`Threads::Cores`].
+/// The string that selects [`Threads::Cores`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpToCores {
-    /// The only value.
+    /// `"1..cores"`, the only accepted string.
     #[serde(rename = "1..cores")]
     Text,
 }

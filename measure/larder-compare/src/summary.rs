@@ -61,9 +61,9 @@ pub enum ServerResult {
 pub struct Figures {
     /// Median and spread of each metric.
     pub spreads: BTreeMap<Metric, Spread>,
-    /// Ratios of the medians of compared metrics to those of the baseline. Empty if the baseline
-    /// has no figures. Also empty if a run of either server failed, because the successful runs are
-    /// then a biased sample.
+    /// For each compared metric, the ratio of this server's median to the baseline's median. Empty
+    /// if the baseline has no figures. Also empty if a run of either server failed, because the
+    /// successful runs are then a biased sample.
     pub ratios: BTreeMap<Metric, f64>,
     /// Confidence intervals of `ratios`, if both servers have at least three runs and all figures
     /// are positive; empty for the baseline itself.

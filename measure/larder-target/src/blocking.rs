@@ -115,7 +115,7 @@ impl Connection {
     }
 
     /// Sets at most [`BATCH_MAX`] items. Returns the number of items that the server stored. The
-    /// server may reject large items and, without free memory, any item.
+    /// server may reject large items. When it has reached its memory limit, it may reject any item.
     ///
     /// # Errors
     /// The connection fails, a key is invalid, or the server's reply is malformed.

@@ -17,8 +17,9 @@ impl CpuTimes {
         Some(Self { all: all()?, ours, at: std::time::Instant::now() })
     }
 
-    /// Returns the CPU time of other processes since `earlier`, in percent of the time of `cores`
-    /// cores. `None` after less than half a second, because the system rounds CPU times to 10 ms.
+    /// Returns the CPU time of other processes since `earlier`, in percent of the total time of
+    /// `cores` cores. Returns `None` after less than half a second, because the system rounds CPU
+    /// times to 10 ms.
     pub fn others_since(&self, earlier: &Self, cores: usize) -> Option<f64> {
         let others = (self.all - earlier.all) - (self.ours - earlier.ours);
         let seconds = (self.at - earlier.at).as_secs_f64();

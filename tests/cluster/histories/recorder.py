@@ -154,7 +154,7 @@ class Recorder(threading.Thread):
         history.add_read(value, client=self.client, before=change.version, **times)
 
     def pipeline(self, history):
-        """Sends a lookup, a store and a lookup at once."""
+        """Sends a lookup, a store and a lookup in one pipeline."""
         connection, invoked = self.connection, time.monotonic()
         change = history.begin(SET, self.client, invoked)
         value, key = history.value(change, self.length()), history.name

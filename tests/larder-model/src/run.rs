@@ -25,7 +25,7 @@ pub trait Target {
 pub enum Received {
     /// Bytes were appended.
     Bytes,
-    /// Nothing has arrived, and nothing more will.
+    /// Nothing has arrived, and nothing more will arrive.
     Nothing,
     /// The target has closed the connection.
     Closed,

@@ -38,7 +38,7 @@ pub type Version = [u32; 3];
 pub struct Case {
     /// File and line, and the name if the case has one.
     pub place: String,
-    /// The first version of memcached that gives these replies; `None` if all versions do.
+    /// The first version of memcached that gives these replies; `None` if all versions give them.
     pub since: Option<Version>,
     /// The reason why memcached's replies differ; `None` if they are the same.
     pub larder: Option<String>,

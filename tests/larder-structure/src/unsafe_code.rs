@@ -4,8 +4,7 @@ use crate::source::{crates, root, rust_files};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The forms of `unsafe` in code. In comments and names of lints, `unsafe` has a different
-/// continuation.
+/// The forms of `unsafe` in code. In comments and names of lints, other characters follow `unsafe`.
 const FORMS: [&str; 4] = ["unsafe {", "unsafe fn ", "unsafe impl ", "unsafe extern "];
 
 /// Returns the paths in the list under the heading "Unsafe code" of SECURITY.md. Each list item has

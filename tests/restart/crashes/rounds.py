@@ -275,7 +275,7 @@ class Lazy:
 
 
 def read_flush(played):
-    """Returns the flush of a round (the times of sending and of the reply), or None if it was not sent."""
+    """Returns the flush of a round (the times of sending and of the reply), or None if the flush was not sent."""
     if not played:
         return None
     chunk = Played(*played[0])

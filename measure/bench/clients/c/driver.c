@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
+/* An operation that takes at least this long is part of the outage. Some clients wait for the server instead of
  * failing. */
 enum { OUTAGE_NANOS_MIN = 250000000 };
 enum { POOL = 64, RECOVERY_SECS_MAX = 60, KEYS_MAX = 100 };

@@ -23,7 +23,7 @@ const (
 	pool        = 64
 	timeout     = time.Second
 	recoveryMax = time.Minute
-	// Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
+	// An operation that takes at least this long is part of the outage. Some clients wait for the server instead of
 	// failing.
 	outageMin = 250 * time.Millisecond
 )

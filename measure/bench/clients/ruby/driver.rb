@@ -9,8 +9,7 @@ POOL = 64
 TIMEOUT_SECS = 1
 MANY = [6, 100].freeze
 RECOVERY_SECS_MAX = 60
-# Minimum time of an operation that counts as part of the outage, because some clients wait for the server instead of
-# failing.
+# An operation that takes at least this long is part of the outage. Some clients wait for the server instead of failing.
 OUTAGE_SECS_MIN = 0.25
 
 class WrongValue < StandardError; end

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 pub struct CommandOptions {
     /// The command with its arguments.
     pub line: String,
-    /// Number of consecutive times that a client sends the command before it moves on to the next
+    /// Number of times that a client sends the command in a row before it continues with the next
     /// command.
     pub ratio: u32,
     /// Key selection: a letter, as in `--key-pattern`.

@@ -78,7 +78,7 @@ impl Client {
         self.connections.get_mut(server)?.take()
     }
 
-    /// Returns the requests without a reply so far.
+    /// Returns the requests that have not been answered yet.
     pub(crate) fn into_pending(self) -> impl Iterator<Item = PendingRequest> {
         self.connections.into_iter().flatten().flat_map(Connection::into_pending)
     }
@@ -138,7 +138,7 @@ impl Client {
         self.generator.is_exhausted() && self.unanswered() == 0
     }
 
-    /// Returns the number of requests without a reply so far.
+    /// Returns the number of requests that have not been answered yet.
     #[inline]
     pub(crate) fn unanswered(&self) -> usize {
         self.connections().map(Connection::unanswered).sum()

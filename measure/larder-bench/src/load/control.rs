@@ -11,7 +11,7 @@ pub(crate) struct Control {
     /// still send the requests that are already due. All workers wait briefly for outstanding
     /// replies.
     interrupted: AtomicBool,
-    /// Whether workers must stop at once.
+    /// Whether workers must stop immediately.
     stopped: AtomicBool,
     /// The last time at which a reply arrived or nothing was outstanding, in milliseconds since the
     /// start.

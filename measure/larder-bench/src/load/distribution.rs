@@ -84,8 +84,9 @@ fn point(server: &NamedServer, number: u32) -> Vec<u8> {
     }
 }
 
-/// Returns the number of MD5 digests per server. libmemcached computes it in single precision from
-/// a server's share of all weights, so for some numbers of servers it is 39 instead of 40.
+/// Returns the number of MD5 digests per server. libmemcached computes this number in single
+/// precision from a server's share of all weights, so the result is 39 instead of 40 for some
+/// numbers of servers.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

@@ -1,5 +1,5 @@
-//! Conversion of command lines to settings, including published ones of memtier_benchmark, and the
-//! rejection of invalid values and combinations.
+//! Checks that command lines, including memtier_benchmark's published ones, are converted to the
+//! correct settings, and that invalid values and combinations are rejected.
 
 use crate::common::{self, arguments};
 use larder_bench::{Arrivals, DataSize, Pattern, Ratio, Settings, Steps, Stop};

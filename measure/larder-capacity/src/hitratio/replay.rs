@@ -1,10 +1,10 @@
 //! Replays a stream to a server, as an application does with a look-aside cache.
 //!
 //! [`replay`] sends gets in batches. The sets for keys that missed are part of the next batch,
-//! before its gets. In a stream with TTLs, they follow at once in a batch of their own. A batch
-//! ends before a key that it already contains, so no get overtakes the set of its key. The only
-//! difference from a replay of one request at a time is that all gets of a batch precede the sets
-//! for their misses.
+//! before its gets. In a stream with TTLs, these sets follow immediately in a separate batch. A
+//! batch ends before a key that it already contains, so no get overtakes the set of its key. The
+//! only difference from a replay of one request at a time is that all gets of a batch precede the
+//! sets for their misses.
 
 use super::stream::Stream;
 use crate::simulate::Request;

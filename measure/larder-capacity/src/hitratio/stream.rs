@@ -62,7 +62,7 @@ impl Counted {
 pub struct Footprint {
     /// Number of different keys.
     pub keys: u64,
-    /// Total size of all keys and of the largest value of each key in bytes, without overhead.
+    /// Total size in bytes of all keys, each with its largest value, without overhead.
     pub bytes: u64,
 }
 

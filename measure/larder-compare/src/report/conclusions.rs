@@ -57,8 +57,8 @@ enum Winner<'t> {
     Unclear,
 }
 
-/// Returns the best server in a metric for one combination, without regard to servers with failed
-/// runs. Returns `None` if fewer than two servers remain.
+/// Returns the best server in a metric for one combination. Ignores servers with failed runs.
+/// Returns `None` if fewer than two servers remain.
 fn winner(table: &Table, metric: Metric) -> Option<Winner<'_>> {
     let sound = table.rows.iter().filter(|row| !row.has_failed());
     let mut ranked: Vec<(&Row, f64)> =

@@ -117,7 +117,7 @@ fn servers(report: &Report<'_>) -> Markup {
     }
 }
 
-/// Returns the words of a command with spaces between them, and an empty word as `""`.
+/// Joins the words of a command with spaces, and writes an empty word as `""`.
 fn typed(command: &[String]) -> String {
     let word = |word: &String| if word.is_empty() { "\"\"".to_owned() } else { word.clone() };
     command.iter().map(word).collect::<Vec<_>>().join(" ")

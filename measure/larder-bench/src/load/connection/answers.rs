@@ -14,7 +14,7 @@ use larder_protocol::response::Read;
 use larder_target::Protocol;
 use std::collections::VecDeque;
 
-/// A request without a reply so far.
+/// A request that has not been answered yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingRequest {
     pub(super) kind: Kind,

@@ -253,7 +253,7 @@ impl Connection {
         self.client.take()
     }
 
-    /// Returns the requests without a reply so far.
+    /// Returns the requests that have not been answered yet.
     pub(crate) fn into_pending(self) -> VecDeque<PendingRequest> {
         self.pending
     }
@@ -293,7 +293,7 @@ impl Connection {
         self.unsent.len() - self.sent_len < self.unsent_max
     }
 
-    /// Returns the number of requests without a reply so far.
+    /// Returns the number of requests that have not been answered yet.
     #[inline]
     pub(crate) fn unanswered(&self) -> usize {
         self.pending.len()

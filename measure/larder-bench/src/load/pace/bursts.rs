@@ -34,8 +34,8 @@ struct Turn {
 /// The next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The first request of a burst, with the due time of the burst in nanoseconds since the start
-    /// of the run.
+    /// The first request of a burst, with the burst's due time in nanoseconds since the start of
+    /// the run.
     First(u64),
     /// A further request of the same burst.
     Further,
@@ -51,8 +51,7 @@ impl Bursts {
         Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
     }
 
-    /// Returns the due time of the next burst of all connections, as the time since the start of
-    /// the run.
+    /// Returns the time from the start of the run until the next burst of all connections is due.
     pub(crate) fn due(&self) -> Duration {
         self.due_of(self.ticks)
     }

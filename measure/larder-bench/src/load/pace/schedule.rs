@@ -58,7 +58,7 @@ impl Schedule {
         schedule
     }
 
-    /// Returns the due time of the next pipeline, as the time since the start of the run.
+    /// Returns the time from the start of the run until the next pipeline is due.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

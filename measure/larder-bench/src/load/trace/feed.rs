@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
 
-/// Maximum number of requests in the queues of all connections of a thread together. At this limit,
-/// a slow connection delays the others.
+/// Maximum total number of queued requests on all connections of a thread. At this limit, a slow
+/// connection delays the others.
 pub(crate) const WAITING_MAX: usize = 1 << 17;
 
 /// Maximum number of records to read in one event-loop iteration.

@@ -34,7 +34,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// Returns the replay of a thread, or `None` if the run replays no trace. In an open loop,
-    /// reads the thread's first requests, because they can be due at once.
+    /// reads the thread's first requests, because they can be due immediately.
     ///
     /// # Errors
     /// The trace cannot be opened, its first record cannot be read or sent, or the run was
@@ -234,8 +234,8 @@ mod tests {
         Ok(Replay::open(&load, 0, &AtomicBool::new(interrupted))?.unwrap())
     }
 
-    /// The first request is due at once, so its group is read before the run, even if it has many
-    /// records.
+    /// The first request is due immediately, so its group is read before the run, even if it has
+    /// many records.
     #[test]
     fn the_first_requests_are_read_before_the_run() {
         let text = "0,k,1,1,1,get,0\n".repeat(1000);

@@ -86,7 +86,7 @@ impl CustomCommands {
         self.commands.is_empty()
     }
 
-    /// Returns the commands, each with the number of consecutive times that a client sends it.
+    /// Returns the commands, each with the number of times in a row that a client sends it.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (Kind, u32)> {
         self.commands.iter().map(|command| (command.kind, command.ratio))
     }

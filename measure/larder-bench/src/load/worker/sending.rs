@@ -70,8 +70,8 @@ impl Worker<'_> {
     }
 
     /// Distributes a limited number of recorded requests to the queues of their clients: due
-    /// requests or, in a closed loop, enough to keep the clients busy. Clients with formerly empty
-    /// queues send at once.
+    /// requests or, in a closed loop, enough to keep the clients busy. Clients whose queues were
+    /// empty send immediately.
     pub(super) fn replay(&mut self, elapsed: Duration) {
         let is_late = self.is_too_late(elapsed);
         let Some(replay) = &mut self.replay else { return };
