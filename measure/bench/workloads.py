@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-# Target in every workload: the maximum of Larder's missed bytes ÷ memcached's.
+# Target in every workload: the maximum of Larder's missed bytes ÷ memcached's missed bytes.
 BYTES_AIM = 1.05
 
 

@@ -40,7 +40,7 @@ TYPES = re.compile(
     rf"^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|type|union) ({'|'.join(NAME_WORDS)})\b",
     re.MULTILINE,
 )
-# The same words in other names, as a part that underscores separate. `bytes_left` and `flash_copy` are standard.
+# The same words as parts of other names, separated by underscores. `bytes_left` and `flash_copy` are standard.
 SNAKE_WORDS = "|".join(
     re.sub(r"(?<!^)(?=[A-Z])", "_", word).lower() for word in NAME_WORDS if word not in ("Left", "Copy")
 )

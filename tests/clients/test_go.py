@@ -16,7 +16,7 @@ MODULE = Path(__file__).parent / "go"
 
 
 def run(package, module=MODULE, **environment):
-    """Runs the tests of a package of the module."""
+    """Runs the tests of one package in the module."""
     assert shutil.which("go"), "Go is not installed"
     done = subprocess.run(
         ["go", "test", "-count=1", "-v", package],

@@ -67,7 +67,7 @@ def test_larder_has_the_subcommand_and_options(arguments):
 
 
 def help_text(subcommands):
-    """Returns the help of the longest prefix of the words that is a subcommand. The remaining words are arguments."""
+    """Returns the help text of the subcommand at the start of the words. The remaining words are arguments."""
     for length in range(len(subcommands), -1, -1):
         command = [BUILT / "larder", *subcommands[:length], "--help"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECS)

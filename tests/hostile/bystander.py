@@ -8,7 +8,7 @@ from pathlib import Path
 
 from server import MIB, TIMEOUT_SECS
 
-# Limit of the buffers of all connections together, including some allowance for the allocator.
+# Maximum total size of the buffers of all connections, including an allowance for the allocator.
 BUFFERS_BYTES_MAX = 32 * MIB
 # Limits of the duration of an exchange. The duration excludes the time for which the client's and the server's threads
 # wait for a processor, because that time depends on other load on the machine.

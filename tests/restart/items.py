@@ -61,8 +61,8 @@ class Snapshot:
         return [key for key, item in self.items.items() if item]
 
     def compare(self, server, may_miss=False):
-        """Checks that the server has the same items. If `may_miss` is true, some may have been evicted. Returns the
-        number of items that the server still has."""
+        """Checks that the server has the same items. If `may_miss` is true, some items may have been evicted. Returns
+        the number of items that the server still has."""
         now, kept = Snapshot(server, self.items), 0
         shortest, longest = now.begin - self.end, now.end - self.begin
         for key, found in now.items.items():

@@ -7,7 +7,7 @@ from bench.page.verdicts import at_most
 
 
 def peers(found):
-    """Returns the table of user CPU time per request, with Larder's time ÷ that of each other server."""
+    """Returns the table of user CPU time per request, with Larder's time ÷ each other server's time."""
     servers = [name for name in found["versions"] if name != "memtier"]
     others = [name for name in servers if name != "larder"]
     head = ["user CPU of a request, µs", *servers, *(f"larder ÷ {name}" for name in others)]

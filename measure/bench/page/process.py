@@ -18,8 +18,8 @@ def scaling(found):
 
 
 def scaled(rounds):
-    """Returns three sequences with a ratio for each round: two threads ÷ one, two threads with separate caches ÷ one,
-    and 16 threads ÷ two."""
+    """Returns three sequences with a ratio of rates for each round: two threads ÷ one thread, two threads with separate
+    caches ÷ one thread, and 16 threads ÷ two threads."""
     return zip(*((two / one, apart / one, many / two) for one, two, apart, many in rounds))
 
 

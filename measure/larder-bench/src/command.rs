@@ -286,7 +286,7 @@ fn judge_faults(faults: &BTreeMap<String, u64>, allowed: u64) -> Result<(), Benc
     Err(BenchError::Faults { count, allowed, kinds: kinds.join(", ") + more })
 }
 
-/// Maximum number of kinds of faults in the error message.
+/// The error message lists at most this many kinds of faults.
 const SHOWN_KINDS: usize = 3;
 
 /// The output files. Before the first run, [`open`](Self::open) opens the files of `--out-file` and

@@ -3,8 +3,8 @@
 use crate::outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the median. For an even count, this is the mean of the two middle numbers; without
-/// numbers, 0.
+/// Returns the median. For an even count, this is the mean of the two middle numbers. Returns 0 if
+/// there are no numbers.
 #[must_use]
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();

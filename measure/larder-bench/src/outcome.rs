@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[serde(default)]
 pub struct Outcome {
     /// Seconds from the start of the run to the last reply. If a time limit, a signal or an early
-    /// end stopped the run later, the seconds until then.
+    /// end stopped the run after the last reply, the seconds until that stop.
     pub seconds: f64,
     /// Whether latency counts from the time at which a request was scheduled (open loop) or sent
     /// (closed loop).
@@ -33,10 +33,11 @@ pub struct Outcome {
     pub commands: BTreeMap<String, Command>,
     /// CPU time and memory of the server, if there is only one and it runs on this machine.
     pub server: Option<ServerCost>,
-    /// The activity of the server's flash tier, if there is only one server and it has one.
+    /// The activity of the server's flash tier, if there is only one server and the server has a
+    /// flash tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
-    /// The replies of each server, if there are several.
+    /// The replies of each server, if there are several servers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerOutcome>,
     /// User and system CPU seconds of the load generator itself.
@@ -181,7 +182,7 @@ pub struct ServerOutcome {
     pub lost_connections: u64,
     /// CPU time and memory of the server, if it runs on this machine.
     pub cost: Option<ServerCost>,
-    /// The activity of the server's flash tier, if it has one.
+    /// The activity of the server's flash tier, if the server has a flash tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashUse>,
 }

@@ -68,8 +68,8 @@ pub struct Settings {
     pub expiry: Option<(u32, u32)>,
     /// The end of the run.
     pub stop: Stop,
-    /// Open loop: requests per second of all clients together. `None` for a trace, and for a closed
-    /// loop: in a closed loop, replies determine when a client sends.
+    /// Open loop: requests per second of all clients together. `None` for a trace and for a closed
+    /// loop. In a closed loop, replies determine when a client sends.
     pub rate: Option<u64>,
     /// Distribution of the requests of an open loop over time.
     pub arrivals: Arrivals,
@@ -216,7 +216,7 @@ pub enum OnMiss {
 pub struct KeySpace {
     /// Name of the key space in the results: letters, digits, `_` and `-`.
     pub name: String,
-    /// Weight of the key space in the random choice of the requests.
+    /// Weight of the key space when a request chooses a key space at random.
     pub share: u32,
     /// The ratio in which sets and gets alternate.
     pub ratio: Ratio,

@@ -344,7 +344,7 @@ fn failure(outcome: &Outcome, faults_max: u64) -> Option<String> {
     }
 }
 
-/// Maximum number of kinds of faults that the reason for a failure lists.
+/// The reason for a failure lists at most this many kinds of faults.
 const KINDS_SHOWN: usize = 3;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -197,7 +197,7 @@ impl Record {
         !before && (failed || busy(self) < busy(earlier))
     }
 
-    /// Returns the reason of the failure, if the cell failed.
+    /// Returns the reason for the failure, if the cell failed.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match &self.found {

@@ -65,7 +65,7 @@ pub struct Item<'i> {
     pub key: &'i [u8],
     /// The value.
     pub value: &'i [u8],
-    /// TTL in seconds; 0 is none.
+    /// TTL in seconds; 0 means no expiry.
     pub ttl_secs: u32,
 }
 

@@ -41,7 +41,7 @@ impl FlashStats {
         Self::parse(&connection.stats().ok()?)
     }
 
-    /// Parses the values of `stats`. Returns `None` if they do not contain those of a flash tier.
+    /// Parses the values of `stats`. Returns `None` if the statistics of a flash tier are missing.
     #[must_use]
     pub fn parse(stats: &BTreeMap<String, String>) -> Option<Self> {
         let number = |name: &str| stats.get(name).and_then(|value| value.parse::<u64>().ok());

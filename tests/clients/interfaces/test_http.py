@@ -291,7 +291,7 @@ def test_statistics_and_health(http):
 
 
 def test_a_request_without_host(server):
-    """HTTP/1.1 requires the header `Host`, HTTP/1.0 does not."""
+    """HTTP/1.1 requires the header `Host`, but HTTP/1.0 does not."""
     host, port = server.http_address.split(":")
     for version, status in (("1.1", b"400"), ("1.0", b"200")):
         with socket.create_connection((host, int(port)), timeout=60) as sock:

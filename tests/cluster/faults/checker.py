@@ -29,7 +29,7 @@ NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-pr
 CLIENTS_PER_PROTOCOL, KEYS_PER_CLIENT = 3, 3
 # How long clients continue after the end of all faults, in seconds.
 QUIET_SECS = 3
-# Number of violations of each kind that are shown in full.
+# The output shows at most this many violations of each kind in full.
 REPORT_MAX = 2
 # Faults and leader changes within this time before or after a violation are shown with it.
 NEAR_SECS = 10

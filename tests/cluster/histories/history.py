@@ -113,7 +113,7 @@ def encode(key, version, length):
 
 
 def decode(key, value):
-    """Returns the version of a value. Raises `TornValue` unless it is a complete value of the key."""
+    """Returns the version of a value. Raises `TornValue` unless `value` is a complete value of the key."""
     try:
         name, version, length = value.partition(b";")[0].decode().split()
         if name == key and encode(key, int(version), int(length)) == value:

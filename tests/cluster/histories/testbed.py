@@ -163,7 +163,7 @@ class Records(threading.Thread):
             try:
                 self._read(time.monotonic())
             except (OSError, http.client.HTTPException, ValueError):
-                # etcd is unreachable. The next successful read also finds all records since the last one.
+                # etcd is unreachable. The next successful read also finds all records since the last successful read.
                 pass
 
     def _read(self, started):

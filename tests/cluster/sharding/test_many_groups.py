@@ -56,7 +56,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         client(second.followers()[0]).set("large", b"x" * 900_000, expire=1000)
         larder(etcd, "move", "warm", "--to", "1")
         assert owned(etcd, "warm") == {"0": SLOTS // 2, "1": SLOTS // 2}
-        # Each node finds all items, and each group stores only its own.
+        # Each node finds all items, and each group stores only its own items.
         for node in (*first, *second):
             assert client(node).get_many(many) == many, node.name
             assert client(node).get("large") == b"x" * 900_000

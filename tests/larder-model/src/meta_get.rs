@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use larder_protocol::{Exptime, Get, MetaFlags};
 
-/// Writes the reply about `item` and applies the flags to it. `created` is whether this request
+/// Writes the reply about `item` and applies the flags to it. `created` says whether this request
 /// created the item (vivify).
 pub(crate) fn answer(
     get: &Get<'_>,

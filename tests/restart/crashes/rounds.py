@@ -28,9 +28,9 @@ RESIZE_SHARE = 0.2
 # The maximum number of printed failures. Further failures are only counted.
 SHOWN_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
-# The parameters of a campaign. `limits` are the memory limits in MiB, and `evicts` is whether the server evicts items.
-# `longest` is the parameter of `Bulk`. Each worker has `keys` keys, with long values if `large` is true. It sends
-# `pace` chunks of requests per second of load. `flush_share` is the share of rounds with a flush of all items.
+# The parameters of a campaign. `limits` are the memory limits in MiB, and `evicts` says whether the server evicts
+# items. `longest` is the parameter of `Bulk`. Each worker has `keys` keys, with long values if `large` is true. It
+# sends `pace` chunks of requests per second of load. `flush_share` is the share of rounds with a flush of all items.
 Kind = collections.namedtuple("Kind", "name limits evicts longest keys large pace flush_share")
 # In a campaign, `Bulk` stores 55 MB on average, or up to 100 MB if the machine is fast enough to send all requests.
 AMPLE = Kind("ample memory", [128, 160, 160, 160, 256], False, 100, 80, False, 6000, 0)
@@ -265,7 +265,7 @@ class Campaign:
 
 
 class Lazy:
-    """A text that is built only if it is printed."""
+    """A string that is built only if it is printed."""
 
     def __init__(self, make, *words):
         self.make, self.words = make, words

@@ -81,7 +81,7 @@ def change_bulk(campaign):
 
 
 def present(campaign):
-    """Returns the keys that certainly have an item, with the item."""
+    """Returns the keys that certainly have an item, each with its item."""
     keys = [key for script in campaign.scripts for key in script.keys]
     certain = {key: next(iter(key.states)) for key in keys if len(key.states) == 1}
     return {key: state for key, state in certain.items() if state}

@@ -135,7 +135,7 @@ func (c *caller) judge(number int, found []byte) {
 	}
 }
 
-// attempt reports whether the operation succeeded. It counts an error if it did not.
+// attempt reports whether the operation succeeded. It counts an error if the operation failed.
 func (c *caller) attempt(operation func(int) error, number int) bool {
 	err := operation(number)
 	if err != nil {

@@ -9,7 +9,7 @@ pub enum Failure {
     /// The client returned an error. `times` and `load` count the error of an operation and
     /// continue. `recovery` continues without counting it.
     Client(String),
-    /// A get returned no value, or not the stored one. This ends the run.
+    /// A get returned no value, or a value other than the stored value. This ends the run.
     WrongValue {
         /// The key.
         key: String,

@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(intervals.len(), 2);
         for (start, (interval, second)) in intervals.iter().zip(&seconds).enumerate() {
             assert_eq!(interval.start_timestamp(), Duration::from_secs(start as u64));
-            // Base64 of the cookie of the compressed form.
+            // The Base64 encoding of the compressed format's cookie.
             assert!(interval.encoded_histogram().starts_with("HISTF"), "{interval:?}");
             let bytes = base64_decoded(interval.encoded_histogram());
             let read: Histogram<u64> = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Returns two lines that summarise the settings. If there are several servers, also returns a line
-/// with the version of each.
+/// with the servers' versions.
 pub(crate) fn heading(
     settings: &Settings,
     versions: &[Option<String>],

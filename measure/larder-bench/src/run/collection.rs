@@ -21,7 +21,7 @@ pub(super) struct Collected {
     reports: usize,
     start: Instant,
     last_progress: (Duration, u64),
-    /// Whether the run ended because the server answered nothing for `--timeout`.
+    /// Whether the run ended because the server sent no reply for the duration of `--timeout`.
     pub(super) stalled: bool,
 }
 

@@ -279,8 +279,8 @@ fn the_open_loop_keeps_the_times_of_the_trace() {
             (request.at - start).as_secs_f64() - number as f64 * 0.025
         };
         let late: Vec<f64> = (0..40).map(late).collect();
-        // Delays are relative to that of the first request. If the first request was itself late,
-        // other delays can be negative.
+        // Delays are relative to the delay of the first request. If the first request was itself
+        // late, other delays can be negative.
         let earliest = late.iter().copied().fold(0.0, f64::min);
         let punctual = late.iter().filter(|late| **late - earliest < 0.01).count();
         (earliest > -0.02 && punctual >= 28).then_some(()).ok_or(late)

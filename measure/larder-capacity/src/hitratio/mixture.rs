@@ -75,7 +75,7 @@ pub(super) enum Sizes {
     },
 }
 
-/// Generates the stream of these phases.
+/// Generates the stream that consists of these phases.
 pub(super) fn stream(
     name: &str,
     phases: &[Phase<'_>],

@@ -71,7 +71,7 @@ struct Requests {
     keys: KeyNumbers,
     /// The values, indexed by key number.
     values: Vec<Value>,
-    /// Indices of the gets that precede the first size of their key.
+    /// Indices of the gets that precede the first recorded size of their key.
     without_size: Vec<usize>,
     /// Indices of the gets that precede the first set of their key.
     without_set: Vec<usize>,

@@ -143,7 +143,7 @@ impl S3Fifo {
         let segments = count as usize;
         let threads = settings.threads.max(1);
         let handle = || Handle { open: Vec::new(), limit: KeepLimit::new(segment_len as usize) };
-        // `index_segments_first` of `memory/layout.rs`.
+        // The same as `index_segments_first` in `memory/layout.rs`.
         let index_segments = 1 << (segments / 128).clamp(1, 8).ilog2();
         Self {
             segment_len,
@@ -205,7 +205,7 @@ impl S3Fifo {
     }
 
     /// Appends an item to an open segment of the handle that writes next. Returns false if the item
-    /// needs a new segment and none is empty.
+    /// needs a new segment and no segment is empty.
     fn write(&mut self, queue: Queue, key: u32, item: Item, now_ms: u64) -> bool {
         let kind = Kind {
             queue,
@@ -305,8 +305,8 @@ impl S3Fifo {
         self.ghosts.count_evictions(evictions, self.live);
     }
 
-    /// Moves or evicts an item. Returns whether the cache still holds it. If no segment has room
-    /// for an item that should move, evicts it.
+    /// Moves or evicts an item. Returns whether the cache still holds it. If no segment has enough
+    /// free bytes for an item that should move, evicts the item.
     fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
         let limit = &mut self.handles[self.turn].limit;
         let kept = match reason {

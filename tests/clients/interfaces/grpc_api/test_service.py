@@ -162,7 +162,7 @@ def test_metrics_tell_interfaces_apart(start):
             cache.Get(key=b"k")
         assert value(grpc) - before[0] == 10
         assert value(http) - before[1] == 2
-        # At least curl's connection and that of the gRPC client are open.
+        # At least the connections of curl and of the gRPC client are open.
         assert value('larder_connections{interface="web",state="open"}') >= 2
 
 

@@ -75,8 +75,8 @@ fn draw(distribution: &impl Distribution<f64>, rng: &mut impl Rng) -> u64 {
     distribution.sample(rng).round() as u64
 }
 
-/// Returns the first and the last key number of the part of the range that belongs to connection
-/// `index`. If there are more connections than keys, some connections have the same part.
+/// Returns the first and the last key number in connection `index`'s part of the range. If there
+/// are more connections than keys, some connections have the same part.
 fn part(keys: &Keys, index: u64, connections: u64) -> (u64, u64) {
     let share = |index: u64| {
         let offset = u128::from(keys.count()) * u128::from(index) / u128::from(connections);

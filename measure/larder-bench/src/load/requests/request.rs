@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 /// A request before its encoding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'r> {
-    /// Stores a value in a key space. `expiry` is the TTL in seconds; 0 is none.
+    /// Stores a value in a key space. `expiry` is the TTL in seconds; 0 means no expiry.
     Set { space: u16, key: u64, expiry: u32, value: Value<'r> },
     /// Gets one or several keys of a key space.
     Get { space: u16, keys: &'r [u64] },

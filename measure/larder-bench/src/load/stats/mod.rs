@@ -98,7 +98,7 @@ pub(crate) struct CommandStats {
     pub(crate) received_bytes: u64,
 }
 
-/// Maximum number of kinds of faults; further kinds share one count.
+/// At most this many kinds of faults have their own count. Further kinds share one count.
 const FAULTS_MAX: usize = 100;
 
 impl LoadStats {

@@ -68,7 +68,7 @@ struct Group {
     unit_nanos: u64,
     /// Number of records for all threads together.
     records: u64,
-    /// Number of requests of this thread in `read`.
+    /// Number of this thread's requests in `read`.
     own: usize,
     /// Time from one record to the next, in nanoseconds.
     spread: f64,

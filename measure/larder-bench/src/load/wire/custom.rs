@@ -51,8 +51,8 @@ pub(crate) enum Response<'b> {
     Error(&'b [u8]),
     /// The header of an array with this number of elements.
     Array(usize),
-    /// A line that further lines of the reply follow. Contains the length of its value, if it has
-    /// one.
+    /// A line that is not the last line of its reply. Contains the length of the line's value, if
+    /// it has a value.
     More(Option<usize>),
     /// `END`: the last line of a reply. If no other line precedes it, the key was not found.
     End,
@@ -114,7 +114,8 @@ impl CustomCommands {
         self.commands[number].keys
     }
 
-    /// Returns the number of keys before the first value of a command; `None` if it has no value.
+    /// Returns the number of keys before the first value of a command; `None` if the command has no
+    /// value.
     pub(crate) fn keys_before_value(&self, number: usize) -> Option<usize> {
         self.commands[number].keys_before_value
     }

@@ -94,7 +94,7 @@ impl Writer {
         }
     }
 
-    /// Appends a set. `expiry` is the TTL in seconds; 0 is none.
+    /// Appends a set. `expiry` is the TTL in seconds; 0 means no expiry.
     #[expect(clippy::inline_always, reason = "part of the loop that fills a pipeline")]
     #[inline(always)]
     pub(crate) fn set(
@@ -121,7 +121,7 @@ impl Writer {
     }
 }
 
-/// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is none.
+/// Returns the expiry of an item with a TTL of `ttl_secs` seconds; 0 means no expiry.
 #[inline]
 fn exptime(ttl_secs: u32) -> Exptime {
     // A TTL above the limit for relative times is sent as a Unix time. A shorter TTL is sent

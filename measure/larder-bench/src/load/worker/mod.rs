@@ -99,7 +99,7 @@ pub(crate) struct Worker<'l> {
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
     /// Time from the start of the run to the last reply. If a time limit, a signal or an early end
-    /// stopped the worker later, the time until then.
+    /// stopped the worker after the last reply, the time until that stop.
     pub(crate) time: Duration,
     /// Number of lost connections. Connections that are reconnected do not count.
     pub(crate) lost: usize,
