@@ -33,7 +33,8 @@ class Load:
         return f"{self.tool}, {self.protocol}, {what}, {self.depth} deep"
 
     def requests(self):
-        """Returns the number of requests on each connection that takes about a second of server time."""
+        """Returns the number of requests to send on each connection, so that the load takes about a second of server
+        time."""
         return 100_000 if self.depth == 10 else 200_000
 
     def command(self, port, protocol):

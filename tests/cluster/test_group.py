@@ -66,7 +66,7 @@ def test_other_protocols(etcd):
                 assert pipe.set("t", 1).incr("t").get("t").execute() == [True, 2, b"2"]
         assert client(leader).get("r") == b"2"
         assert httpx.get(f"http://{follower.http_address}/v1/keys/r").content == b"2"
-        # A follower refuses to list keys, because the list would be that of its own replica.
+        # A follower refuses to list keys, because it could list only the keys of its own replica.
         answer = httpx.get(f"http://{follower.http_address}/v1/keys")
         assert answer.status_code == 503 and "leader" in answer.text
         assert '"follower"' in httpx.get(f"http://{follower.http_address}/v1/stats/cluster").text

@@ -19,7 +19,7 @@ TURNS_MIN = 100
 
 def waited_secs(folder):
     """Returns the time in seconds for which a runnable thread waited for a processor, according to the kernel's
-    statistics. Returns 0 if there are none."""
+    statistics. Returns 0 if the kernel has no such statistics."""
     try:
         return int((folder / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):

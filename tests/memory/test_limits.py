@@ -63,7 +63,7 @@ def test_sizes_that_shift_up_and_down_again(start):
 
 @pytest.mark.long
 def test_a_gibibyte_through_all_sizes(start):
-    """Values of 1 KB, then from 100 B to 20 KB, then large ones, then small ones."""
+    """Stores values of 1 KB, then values of 100 B to 20 KB, then large values, then small values."""
     with start("-m", "1024", "-t", "2") as server:
         first = 0
         steps = [(1000, 1000, 1.2), (100, 20_000, 1.5), (500_000, 500_000, 1.2), (60, 60, 0.6)]

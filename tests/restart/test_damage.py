@@ -301,7 +301,7 @@ def narrow(region):
 
 
 def test_a_small_tmpfs_does_not_crash_the_server(narrow):
-    """The server refuses to start, or uses less memory than its limit and reports it."""
+    """The server refuses to start, or uses less memory than its limit and logs a warning."""
     try:
         server = narrow.start("-m", "64", "-t", "2")
     except ExitedAtStart as refused:

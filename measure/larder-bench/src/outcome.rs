@@ -31,7 +31,7 @@ pub struct Outcome {
     /// The result rows by name: one per command (such as `set`), three per key space (`NAME`,
     /// `NAME-set`, `NAME-get`), and `total` for all requests.
     pub commands: BTreeMap<String, Command>,
-    /// CPU time and memory of the server, if there is only one and it runs on this machine.
+    /// CPU time and memory of the server, if there is only one server and it runs on this machine.
     pub server: Option<ServerCost>,
     /// The activity of the server's flash tier, if there is only one server and the server has a
     /// flash tier.
@@ -76,8 +76,8 @@ impl Outcome {
 /// Prefix of the faults of `--fill`.
 pub(crate) const FILL: &str = "fill: ";
 
-/// The lost connections of a run, and the replies on reconnected ones. Times are in seconds since
-/// the start of the run.
+/// The lost connections of a run, and the replies on reconnected connections. Times are in seconds
+/// since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interruption {
     /// Number of times that a connection was lost. One connection can count several times.

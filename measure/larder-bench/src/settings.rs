@@ -76,7 +76,7 @@ pub struct Settings {
     /// Whether to set every key at least once before the measurement.
     pub fill: bool,
     /// Whether to derive values from their keys, and to compare returned values with the derived
-    /// ones.
+    /// values.
     pub verify: bool,
     /// The run ends after this time without any reply. A timed run also waits up to this time for
     /// outstanding replies at its end. It also limits each login and, for connections that are

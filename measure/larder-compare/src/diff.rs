@@ -130,7 +130,7 @@ impl Side {
         Ok(Self { setup, records })
     }
 
-    /// Returns the measured cells, including failed ones.
+    /// Returns the measured cells, including failed cells.
     fn places(&self) -> BTreeSet<Cell> {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }

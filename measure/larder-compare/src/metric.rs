@@ -49,7 +49,7 @@ pub enum Metric {
     FirstAnswer,
     /// Time from the signal of a restart to the first hit in the new process.
     FirstHit,
-    /// Number of items after a restart, in percent of the number before it.
+    /// Number of items after a restart, in percent of the number before the restart.
     Kept,
 }
 

@@ -317,8 +317,8 @@ impl Results {
         self.counted.records.iter().filter(wanted).any(|record| cells.contains(&record.cell))
     }
 
-    /// Adds records. The valid record of a cell is the first failed one or, if none failed, the
-    /// least disturbed one.
+    /// Adds records. The valid record of a cell is the first record with a failure or, without a
+    /// failure, the least disturbed record.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -1,4 +1,4 @@
-"""`--cluster`: a new leader replaces a failed one, and no group has two leaders."""
+"""`--cluster`: a new leader replaces a failed leader, and no group has two leaders."""
 
 import re
 import signal

@@ -15,7 +15,7 @@ from grpc_client import OPTIONS, Cache
 # Maximum time to wait for a reply: a server reports a failure within ten seconds, and pauses of servers last up to six
 # seconds.
 PATIENCE_SECS = 30
-# Option that makes a close discard all unsent bytes. The system then sends none of them later.
+# Option that makes a close discard all unsent bytes. The system then never sends these bytes.
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 # Options of a gRPC channel that shares no connection with other channels and never retries a request.
 CHANNEL_OPTIONS = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]

@@ -55,7 +55,7 @@ FIRST = Change(0, DELETE, "before the first change", -math.inf, -math.inf, ACKED
 @dataclass
 class LeaderChange:
     """A change of a group's leader, which happened between two known times. Before a planned change, the former leader
-    has sent all its changes to the next."""
+    has sent all its changes to the next leader."""
 
     group: str
     earliest: float

@@ -53,7 +53,7 @@ class Process:
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self, process):
-        """Resumes a process, unless another one has replaced it."""
+        """Resumes a process, unless another process has replaced it."""
         if process is self.process:
             process.send_signal(signal.SIGCONT)
             self.is_paused = False

@@ -36,7 +36,7 @@ pub type Version = [u32; 3];
 /// A case: requests and expected replies.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
-    /// File and line, and the name if the case has one.
+    /// File and line of the case, and its name if it has a name.
     pub place: String,
     /// The first version of memcached that gives these replies; `None` if all versions give them.
     pub since: Option<Version>,

@@ -27,7 +27,7 @@ class State(NamedTuple):
     flags: int
     # The expiry on the client's monotonic clock; None for no expiry.
     expires: float | None
-    # None if it is unknown because no reply contained it.
+    # None if the CAS value is unknown because no reply contained it.
     cas: int | None
 
 

@@ -48,7 +48,7 @@ pub enum Error {
         found: String,
     },
     /// A recovery test of this duration observed no recovery. Either no operation failed or was
-    /// slow, or none succeeded afterwards.
+    /// slow, or all later operations failed.
     #[error("within {0:?}, no operation succeeded after one that had failed")]
     NoRecovery(Duration),
     /// The results could not be written.

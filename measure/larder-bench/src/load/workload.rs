@@ -15,7 +15,7 @@ use larder_target::ServerAddress;
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) settings: Settings,
-    /// The key spaces, indexed by number. A run without `--key-spaces` has one.
+    /// The key spaces, indexed by number. A run without `--key-spaces` has one key space.
     pub(super) spaces: Vec<Space>,
     pub(crate) commands: CustomCommands,
     /// The values of recorded requests; `None` unless the run replays a trace.

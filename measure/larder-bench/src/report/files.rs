@@ -39,7 +39,7 @@ pub(crate) struct Json<'r> {
 /// The versions that servers report.
 #[derive(Debug, Serialize)]
 pub(crate) struct ServerVersions {
-    /// The version of the server, if there is only one and it reports a version.
+    /// The version of the server, if there is only one server and it reports a version.
     server_version: Option<String>,
     /// With several servers, maps each server's address to its version, or to `None` if the server
     /// reports no version.
@@ -121,7 +121,7 @@ impl<'r> JsonMedian<'r> {
 /// Latencies in microseconds by command and percentile, such as `get` and `p99.9`.
 type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// One second of a run; the last can be shorter. Latencies are in microseconds.
+/// One second of a run. The last second can be shorter. Latencies are in microseconds.
 #[derive(Debug, Serialize)]
 struct JsonSecond {
     /// The number of the second since the start of the run, from 0.

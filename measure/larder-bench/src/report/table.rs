@@ -323,8 +323,9 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Returns the latency distribution by percentile. Each row counts the requests with a latency
-/// above the previous row's, up to its own. Rows without requests are omitted.
+/// Returns the latency distribution by percentile. Each row counts the requests whose latency is
+/// above the previous row's latency and at most the row's own latency. Rows without requests are
+/// omitted.
 pub(crate) fn histogram(total: &Histogram<u64>) -> String {
     let mut text = format!("{:>12}{:>14}{:>14}\n", "percentile", "latency", "requests");
     for value in total.iter_quantiles(2) {

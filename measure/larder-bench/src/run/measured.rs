@@ -16,7 +16,7 @@ pub struct Measured {
     pub histograms: BTreeMap<String, Histogram<u64>>,
     /// The start of the run.
     pub begun: Instant,
-    /// The seconds of the run, without gaps. The last one can be shorter.
+    /// The seconds of the run, without gaps. The last second can be shorter.
     pub by_second: Vec<Second>,
     /// Statistics of each connection and second; empty unless
     /// [`Settings::client_stats`](crate::Settings::client_stats) is set.

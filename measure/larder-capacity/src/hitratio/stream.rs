@@ -15,8 +15,8 @@ const NUMBERED_BYTES: usize = 13;
 pub struct Stream {
     /// The stream's name in tables.
     pub name: String,
-    /// The requests. Their `size` is that of the value, without the key. Keys are numbered from 0
-    /// without gaps.
+    /// The requests. Their `size` is the size of the value, without the key. Keys are numbered from
+    /// 0 without gaps.
     pub requests: Vec<Request>,
     /// The keys, indexed by number; `None` in a generated stream.
     pub(super) names: Option<Vec<Box<[u8]>>>,

@@ -15,7 +15,8 @@ use std::collections::BinaryHeap;
 pub struct Optimum<'s> {
     capacity: u64,
     requests: &'s [Request],
-    /// For each request, the index of the next one for the same key; [`NONE`] if there is none.
+    /// For each request, the index of the next request for the same key; [`NONE`] if no such
+    /// request follows.
     next: Vec<u32>,
     position: usize,
     /// The stored items. The mark of an item is the index of the next request for its key.

@@ -147,8 +147,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    /// Returns the entries of the legend: one per server, then one with the names of all servers
-    /// that are not installed.
+    /// Returns the entries of the legend: one entry per server, then one entry with the names of
+    /// all servers that are not installed.
     fn legend_words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.figure.series.iter().map(|s| s.name.clone()).collect();
         if !self.figure.absent.is_empty() {

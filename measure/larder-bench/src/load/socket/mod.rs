@@ -278,7 +278,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, RunError> {
         .map_err(|error| RunError::Tls(format!("{}: {error}", path.display())))
 }
 
-/// Accepts every server certificate, because test servers rarely have a CA-signed one.
+/// Accepts every server certificate, because test servers rarely have a CA-signed certificate.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

@@ -56,8 +56,8 @@ pub(crate) struct LoadStats {
     /// due and a connection is free, and ends when the request is sent. `None` in a closed loop.
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) faults: BTreeMap<String, u64>,
-    /// With `--reconnect-on-error`: lost connections, and the replies on reconnected ones. `None`
-    /// before the first lost connection.
+    /// With `--reconnect-on-error`: lost connections, and the replies on reconnected connections.
+    /// `None` before the first lost connection.
     pub(crate) outage: Option<Outage>,
     /// The replies of each server; empty with one server.
     pub(crate) servers: Vec<ServerStats>,

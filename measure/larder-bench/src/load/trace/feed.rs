@@ -51,10 +51,10 @@ pub(crate) struct Feed {
     /// field `due` contains the record's index in its group. [`take`](Self::take) replaces it by
     /// the due time.
     read: VecDeque<(usize, Recorded)>,
-    /// Open loop: the complete groups, whose requests are the first ones in `read`.
+    /// Open loop: the complete groups. Their requests are at the front of `read`.
     groups: VecDeque<Group>,
-    /// Open loop: the incomplete group, whose requests are the last ones in `read`; `None` before
-    /// the first record and after the last one.
+    /// Open loop: the incomplete group, whose requests are at the back of `read`. `None` before the
+    /// first record and after the last record.
     reading: Option<Group>,
     /// Whether the last record was read.
     is_read: bool,

@@ -165,7 +165,7 @@ mod tests {
         Load::new(&Line::parse_from(line).arguments.settings().unwrap())
     }
 
-    /// Returns a get of one key, a get of two, a set, and a set with an expiry.
+    /// Returns a get of one key, a get of two keys, a set, and a set with an expiry.
     fn written(protocol: &str) -> [String; 4] {
         let load = load(&["-P", protocol, "--key-prefix", "k-"]).unwrap();
         let value = load.space(0).values.draw(7, &mut SmallRng::seed_from_u64(0));

@@ -17,8 +17,8 @@ fn fault(outcome: &Outcome, what: &str) -> u64 {
     outcome.faults.get(what).copied().unwrap_or(0)
 }
 
-/// Checks that each due request is in the histogram of the run and in that of a second, and was
-/// answered or counts as an error or a fault.
+/// Checks that each due request is in the histogram of the run and in the histogram of a second,
+/// and that it was answered or counts as an error or a fault.
 fn check_all_is_accounted_for(measured: &Measured) {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;
@@ -127,7 +127,7 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
 }
 
 /// One of four connections with bursts is open at the start, and each further quarter of the run
-/// opens another one. So an average of 250 requests/s is due, not 400.
+/// opens another connection. So an average of 250 requests/s is due, not 400.
 #[test]
 fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));

@@ -30,8 +30,8 @@ fn a_run_goes_on_when_its_server_is_back() {
     assert!(interruption.misses_after > 0, "{interruption:?}");
 }
 
-/// Runs a load for this many seconds. During the load, an empty server replaces the loaded one and
-/// then receives the items.
+/// Runs a load for this many seconds. During the load, an empty server replaces the loaded server
+/// and then receives the items.
 fn run_over_a_restart(secs: u32) -> Outcome {
     let server = Server::memcached();
     let port = server.port;
