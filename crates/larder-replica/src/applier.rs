@@ -1,7 +1,7 @@
-//! The follower's side of a stream: stores the states that the leader sends.
+//! The follower's side of a stream: stores the item states that the leader sends.
 //!
-//! A follower that has less memory or a smaller maximum item size may be unable to store an item.
-//! It then removes the key, so that no client reads an outdated item.
+//! A follower with less memory or a smaller maximum item size than its leader may be unable to
+//! store an item. It then removes the key, because a client must not read the outdated item.
 
 use crate::frame::{
     Batch, CHANGED_KEYS_LEN_MAX, ChangedKeys, FRAME_LEN_MAX, Frame, FrameError, ItemState,
@@ -15,7 +15,7 @@ use larder_store::{
 };
 use std::sync::Arc;
 
-/// The reason why a stream ends.
+/// The error that ends a stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// A corrupt or malformed frame.
@@ -30,12 +30,12 @@ pub enum StreamError {
     /// A full sync or delta sync would change the items of a member that may become the leader.
     #[error("sync refused: this member is in sync, or is standing for election")]
     SyncRefused,
-    /// A flush, an overrun of the exporter's journals, or a change of ownership has made an import
-    /// incomplete.
+    /// The import of slots cannot become complete: the exporter's items were flushed, its journals
+    /// were overrun, or the caller did not permit the batch ([`Applier::receive_import`]).
     #[error("the import of slots must restart")]
     ImportRestart,
     /// This member cannot send the keys that a delta sync needs: its checkpoints or journals do not
-    /// reach back far enough, or the keys together are longer than [`CHANGED_KEYS_LEN_MAX`].
+    /// reach back far enough, or the total length of the keys exceeds [`CHANGED_KEYS_LEN_MAX`].
     #[error("no delta sync: too many changes since the previous leader, a full sync is needed")]
     TooManyChanges,
 }
@@ -54,8 +54,8 @@ pub enum SyncKind {
 pub struct ApplierCounts {
     /// Received states, including the states of removed items.
     pub states: u64,
-    /// Items that the engine could not store (no room, or too large), whose keys were removed
-    /// instead.
+    /// Items that the engine could not store, because there was no room or they were too large.
+    /// Their keys were removed instead.
     pub refused: u64,
     /// Started full syncs. Excludes imports.
     pub full_syncs: u64,
@@ -65,8 +65,8 @@ pub struct ApplierCounts {
     pub flushes: u64,
 }
 
-/// An applier, which stores the states that a leader sends. It outlives connections, and keeps the
-/// position at which the next connection resumes.
+/// The follower's end of a stream: stores the states that a leader sends. It outlives connections,
+/// and records the position at which the next connection resumes.
 #[derive(Debug)]
 pub struct Applier<E: Engine> {
     engine: E,
@@ -77,27 +77,27 @@ pub struct Applier<E: Engine> {
     incarnation: u64,
     /// The number of the leader's flushes that are applied.
     generation: u64,
-    /// The offsets in the leader's journals up to which this follower has all changes, from the
-    /// last watermark. `None` before the first watermark, and from the start of a sync to the
-    /// watermark that follows its end.
+    /// The offsets of the last watermark: this follower has all changes before them in the leader's
+    /// journals. `None` before the first watermark, and from the start of a sync to the first
+    /// watermark after it.
     offsets: Option<Vec<u64>>,
     /// Whether a full sync or a delta sync is under way.
     is_syncing: bool,
-    /// Whether the stream is an import of slots: its full sync removes no items.
+    /// Whether the stream is an import of slots. Its full sync removes no items.
     is_import: bool,
-    /// The CAS end of the barrier, if the exporting leader has released the slots.
+    /// The `cas_end` of the barrier; `None` until the exporting leader has released the slots.
     barrier: Option<u64>,
-    /// The journals that the engine writes; `None` outside of groups and for imports.
+    /// The journals that the engine writes to; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// The position in the stream of the previous leader, from which a delta sync starts. `None` if no
+    /// The position in the stream of the previous leader. A delta sync starts from it. `None` if no
     /// delta sync is possible, and after a sync with the current leader.
     previous: Option<Lineage>,
-    /// Whether an incomplete delta sync has stored changes of a later leader than that of `previous`.
-    /// These changes are in this member's own journals, so a delta sync with a third leader includes
-    /// them.
+    /// Whether an incomplete delta sync has stored changes of a later leader than the leader of
+    /// `previous`. These changes are in this member's own journals, so a delta sync with a third
+    /// leader includes them.
     has_partial_delta: bool,
-    /// Frames for the leader, sent before the next acknowledgement.
+    /// Frames for the leader, to be sent before the next acknowledgement.
     outbox: Vec<u8>,
     lag_ms: Option<u32>,
     last_batch: u64,
@@ -129,7 +129,7 @@ enum IncomingValue<U> {
 }
 
 impl<E: Engine> Applier<E> {
-    /// Creates an applier without a position: its first stream is a full sync.
+    /// Creates an applier without a position. Its first stream starts with a full sync.
     pub fn new(engine: E) -> Self {
         Self {
             engine,
@@ -157,19 +157,20 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    /// Creates an applier of a member of a group. `journals` are the journals that the engine
-    /// writes. They allow delta syncs.
+    /// Creates the applier of a member of a group. `journals` are the journals that the engine
+    /// writes to. With them, delta syncs are possible.
     pub fn for_member(engine: E, journals: Arc<Journals>) -> Self {
         Self { journals: Some(journals), ..Self::new(engine) }
     }
 
-    /// Creates an applier of imports. Their full syncs remove no items.
+    /// Creates an applier for imports. Its full syncs remove no items.
     pub fn for_import(engine: E) -> Self {
         Self { is_import: true, ..Self::new(engine) }
     }
 
-    /// If the import has all items, and the exporting leader has released the slots, returns a value
-    /// above all CAS values that it has given to the items.
+    /// Returns a value above all CAS values that the exporting leader has given to items of the
+    /// slots. Returns `None` until this import has all items and the exporting leader has released
+    /// the slots.
     #[must_use]
     pub fn barrier(&self) -> Option<u64> {
         self.barrier
@@ -198,8 +199,8 @@ impl<E: Engine> Applier<E> {
         Some(Position { incarnation: self.incarnation, generation: self.generation, offsets })
     }
 
-    /// Ends the stream. Returns how far this process has followed the leader of the stream, or
-    /// `None` before the first watermark, and during a sync.
+    /// Ends the stream. Returns the progress of this process in following the leader of the stream,
+    /// or `None` before the first watermark and during a sync.
     fn end_stream(&mut self) -> Option<Lineage> {
         let position = self.current_position().filter(|_| !self.is_syncing);
         let checkpoints = std::mem::take(&mut self.checkpoints);
@@ -209,23 +210,23 @@ impl<E: Engine> Applier<E> {
         position.map(|position| Lineage::followed(position, checkpoints))
     }
 
-    /// Starts the leadership of this process. Returns the state that delta syncs of other members
-    /// need; `None` if they need full syncs.
+    /// Starts the leadership of this process. Returns the state from which it can start delta syncs
+    /// of other members; `None` if the other members need full syncs.
     pub fn become_leader(&mut self) -> Option<Succession> {
         let lineage = self.end_stream().or(self.previous.take())?;
         (self.previous, self.has_partial_delta) = (None, false);
         Some(Succession::new(lineage, self.engine.flush_generation()))
     }
 
-    /// Ends the leadership of this process, which has this incarnation. All batches of clients must
-    /// have ended.
+    /// Ends the leadership of this process. `incarnation` is the incarnation of this process. All
+    /// batches of clients must have ended.
     pub fn end_leadership(&mut self, incarnation: u64, now: Now) {
         self.end_stream();
         // Starting a batch executes a delayed flush that is due.
         self.engine.begin_batch(now);
         self.engine.end_batch();
-        // If a delayed flush is pending here, no delta sync is possible. The next leader does not
-        // have this flush, and only a full sync cancels it.
+        // If this process has a pending delayed flush, no delta sync is possible. The next leader
+        // does not have this flush, and only a full sync cancels it.
         let journals = self.journals.as_ref().filter(|journals| !journals.flush_pends(now.secs));
         self.has_partial_delta = false;
         self.previous = journals.map(|journals| {
@@ -253,21 +254,21 @@ impl<E: Engine> Applier<E> {
         self.offsets.is_some() && !self.is_syncing
     }
 
-    /// Returns the sum of the watermark's offsets, in bytes, or `None` before the first watermark,
-    /// and during a sync.
+    /// Returns the sum of the offsets in the last watermark, in bytes, or `None` before the first
+    /// watermark and during a sync.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.offsets.as_ref().map(|offsets| offsets.iter().sum())
     }
 
-    /// Returns the replication lag in the last heartbeat of the connection, in milliseconds, or
-    /// `None` if the leader did not report it, and before the first heartbeat.
+    /// Returns the replication lag in the last heartbeat of the connection, in milliseconds.
+    /// Returns `None` before the first heartbeat, and if the leader did not report its lag.
     #[must_use]
     pub fn lag_ms(&self) -> Option<u32> {
         self.lag_ms
     }
 
-    /// Starts the stream of a new connection to the process with this incarnation.
+    /// Starts the stream of a new connection to the leader with this incarnation.
     pub fn start_stream(&mut self, incarnation: u64) {
         self.rest.clear();
         self.incoming = None;
@@ -295,8 +296,8 @@ impl<E: Engine> Applier<E> {
         self.receive_with_consent(bytes, now, &mut |_| true)
     }
 
-    /// Applies received bytes of an import. Calls `may` within the batch that stores them. If `may`
-    /// returns false, stores nothing.
+    /// Applies received bytes of an import. Calls `may` within the batch that stores the items. If
+    /// `may` returns false, stores nothing.
     ///
     /// # Errors
     /// The errors of [`Applier::receive`], and [`StreamError::ImportRestart`] if `may` returns
@@ -310,8 +311,8 @@ impl<E: Engine> Applier<E> {
         self.receive_in_batch(bytes, now, may, &mut |_| true)
     }
 
-    /// Applies received bytes of the stream. Calls `may_sync` before a full sync or a delta sync
-    /// starts, outside of a batch.
+    /// Applies received bytes of the stream. Before a full sync or a delta sync starts, calls
+    /// `may_sync` outside of a batch.
     ///
     /// # Errors
     /// The errors of [`Applier::receive`], and [`StreamError::SyncRefused`] if `may_sync`
@@ -364,7 +365,7 @@ impl<E: Engine> Applier<E> {
         self.last_heartbeat
     }
 
-    /// Returns the send time of the last heartbeat, in milliseconds on a clock of the leader.
+    /// Returns the send time of the last heartbeat, in milliseconds on the leader's clock.
     #[must_use]
     pub fn last_heartbeat_sent_ms(&self) -> u64 {
         self.last_heartbeat_sent_ms
@@ -377,9 +378,9 @@ impl<E: Engine> Applier<E> {
     }
 
     /// Appends frames for the leader: the keys of a delta sync, and an acknowledgement if one is
-    /// due. It is due if a batch, a large value, a watermark, a heartbeat or a barrier has become
-    /// complete since the last call. With `promises`, this member promises not to stand for
-    /// election for [`PROMISE_TIME`](crate::PROMISE_TIME).
+    /// due. An acknowledgement is due if a complete batch, large value, watermark, heartbeat or
+    /// barrier has arrived since the last call. With `promises`, this member promises in the
+    /// acknowledgement not to stand for election for [`PROMISE_TIME`](crate::PROMISE_TIME).
     pub fn acknowledge(&mut self, promises: bool, out: &mut Vec<u8>) {
         out.append(&mut self.outbox);
         if std::mem::take(&mut self.has_unacknowledged) {
@@ -397,8 +398,8 @@ impl<E: Engine> Applier<E> {
         may_sync: &mut dyn FnMut(SyncKind) -> bool,
     ) -> Result<(), StreamError> {
         if self.incoming.is_some() && !matches!(frame, Frame::Part(_) | Frame::Heartbeat { .. }) {
-            // Until a large value is complete, the leader may send parts of it and heartbeats, or
-            // start a full sync again.
+            // Until a large value is complete, the leader may only send parts of it, send
+            // heartbeats, or start a full sync again.
             let Frame::FullSyncStart { .. } = frame else { return Err(StreamError::Unexpected) };
             self.incoming = None;
         }
@@ -418,8 +419,9 @@ impl<E: Engine> Applier<E> {
         }
         match frame {
             Frame::FullSyncStart { generation } if self.is_import => {
-                // A second full sync means that journals were overrun and removals were lost. The
-                // import must restart, because it would keep the removed items.
+                // A second full sync means that the exporter's journals were overrun and removals
+                // were lost. The import must restart, because otherwise it would keep the removed
+                // items.
                 if self.is_syncing || self.offsets.is_some() {
                     return Err(StreamError::ImportRestart);
                 }
@@ -458,7 +460,7 @@ impl<E: Engine> Applier<E> {
             Frame::Flush { generation } => {
                 self.counts.flushes += 1;
                 self.generation = generation;
-                // Journals do not contain a flush of a partial delta sync.
+                // A partial delta sync may contain a flush, and journals contain no flushes.
                 self.previous = None;
                 self.engine.flush(None);
             }
@@ -499,13 +501,14 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Invalidates the position until the sync is complete.
+    /// Starts a sync. Invalidates the position until the sync is complete.
     fn start_sync(&mut self, generation: u64) {
         (self.generation, self.offsets, self.is_syncing) = (generation, None, true);
     }
 
-    /// Returns the keys of changes that this member has and a leader at this position may lack.
-    /// Returns `None` if the keys are unknown or too many.
+    /// Returns the keys of changes that this member has and that a leader at this position may
+    /// lack. Returns `None` if the keys are unknown, or if they are longer than
+    /// [`CHANGED_KEYS_LEN_MAX`] together.
     fn changed_since(&self, position: &Position) -> Option<Keys> {
         let before = self
             .previous
@@ -569,8 +572,9 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    /// Returns the CAS value of a replicated item: the leader's, or a fresh one if the leader keeps
-    /// none. A member of a group has no values of its own while it follows.
+    /// Returns the CAS value for a replicated item: the leader's value, or a fresh one if the
+    /// leader keeps none. A follower in a group has no range to draw a fresh value from, and stores
+    /// 0.
     fn new_cas(&self, cas: u64) -> NewCas {
         let is_member = self.journals.is_some();
         if cas == 0 && !is_member { NewCas::Fresh } else { NewCas::Exactly(cas) }

@@ -3,29 +3,29 @@
 use super::fields::{Fields, FrameError, write};
 use std::collections::VecDeque;
 
-/// The maximum size of the keys of a delta sync, in bytes. A follower with more bytes of keys needs
-/// a full sync.
+/// The maximum total length of the keys of a delta sync, in bytes. A follower with more changed
+/// keys needs a full sync.
 pub const CHANGED_KEYS_LEN_MAX: usize = 4 << 20;
-/// The length of encoded keys at which a frame ends, in bytes.
+/// The length of encoded keys, in bytes, from which the writer ends a frame.
 const CHANGED_KEYS_FRAME_LEN: usize = 16 << 10;
 
 /// The type of the frame.
 const CHANGED_KEYS: u8 = 20;
 
-/// A part of the keys of a delta sync, encoded: see [`ChangedKeys::keys`].
+/// The encoded keys of one frame of a delta sync. [`ChangedKeys::keys`] decodes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangedKeys<'b> {
-    /// Whether this is the last frame of keys.
+    /// Whether this is the last frame of keys in the delta sync.
     pub is_last: bool,
     pub(super) keys: &'b [u8],
 }
 
 impl<'b> ChangedKeys<'b> {
-    /// Returns the encoded keys after validating them, for
+    /// Validates the keys and returns them in encoded form, for
     /// [`Sender::push_changed_keys`](crate::Sender).
     ///
     /// # Errors
-    /// [`FrameError::Malformed`].
+    /// [`FrameError::Malformed`] if a key is malformed.
     pub fn bytes(&self) -> Result<&'b [u8], FrameError> {
         self.keys().try_for_each(|key| key.map(drop)).map(|()| self.keys)
     }
@@ -33,7 +33,7 @@ impl<'b> ChangedKeys<'b> {
     /// Decodes the keys.
     ///
     /// # Errors
-    /// [`FrameError::Malformed`] as the last element.
+    /// A malformed key yields [`FrameError::Malformed`], and the iterator ends.
     pub fn keys(&self) -> impl Iterator<Item = Result<&'b [u8], FrameError>> + use<'b> {
         Fields::new(self.keys).all(CHANGED_KEYS, Fields::key)
     }
@@ -51,7 +51,8 @@ impl<'b> ChangedKeys<'b> {
         });
     }
 
-    /// Appends the frames of these keys to `out`; the last one is marked with `is_last`.
+    /// Splits these keys into frames and appends the frames to `out`. Marks the last frame with
+    /// `is_last`.
     #[expect(clippy::cast_possible_truncation, reason = "keys are short")]
     pub(crate) fn write_all<'k>(keys: impl Iterator<Item = &'k [u8]>, out: &mut Vec<u8>) {
         let mut bytes = Vec::new();
@@ -67,7 +68,7 @@ impl<'b> ChangedKeys<'b> {
     }
 }
 
-/// Encoded keys whose items are not sent yet, in the order of arrival.
+/// A queue of encoded keys whose item states are not sent yet, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeyQueue {
     frames: VecDeque<Vec<u8>>,

@@ -8,22 +8,21 @@ pub const JOURNALS_MAX: usize = 4096;
 const HEADER_LEN: usize = 8;
 const NUMBER_LEN: usize = size_of::<u64>();
 
-/// A number drawn at random for one connection.
+/// A random number that one side of a connection draws for this connection only.
 pub type Nonce = [u8; 32];
 
 /// The position of a follower in its leader's journals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The incarnation of the leader's process: the offsets of different processes cannot be
-    /// compared.
+    /// The incarnation of the leader's process. Offsets of different processes are not comparable.
     pub incarnation: u64,
     /// The number of the leader's flushes that the follower has applied.
     pub generation: u64,
-    /// An offset for each journal: the follower has all changes before it.
+    /// One offset for each journal. The follower has all changes before these offsets.
     pub offsets: Vec<u64>,
 }
 
-/// A fault of received bytes.
+/// A fault in received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// An invalid length in a header: 0, or more than the maximum.
@@ -76,21 +75,21 @@ pub(super) fn write_offsets(out: &mut Vec<u8>, offsets: &[u64]) {
     offsets.iter().for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
 }
 
-/// Appends an empty header and the type. The caller appends the fields, and calls [`seal`].
+/// Appends a zeroed header and the type. The caller appends the fields, and then calls [`seal`].
 pub(super) fn start(out: &mut Vec<u8>, kind: u8) {
     out.extend_from_slice(&[0; HEADER_LEN]);
     out.push(kind);
 }
 
-/// Returns the encoded length in the header at the start of `bytes`; `None` if the header is
-/// incomplete.
+/// Returns the encoded length of the frame whose header is at the start of `bytes`, or `None` if
+/// the header is incomplete.
 pub(super) fn encoded_len(bytes: &[u8]) -> Option<usize> {
     let [l0, l1, l2, l3, ..] = *bytes.first_chunk::<HEADER_LEN>()?;
     Some(HEADER_LEN + u32::from_le_bytes([l0, l1, l2, l3]) as usize)
 }
 
-/// Validates the first frame of `bytes`. Returns its type, its fields and its encoded length;
-/// `None` if it is incomplete.
+/// Validates the first frame of `bytes`. Returns its type, its fields and its encoded length in
+/// bytes, or `None` if the frame is incomplete.
 pub(super) fn open(
     bytes: &[u8],
     len_max: usize,
@@ -124,7 +123,7 @@ impl<'b> Fields<'b> {
         self.0.len()
     }
 
-    /// Returns an iterator over all remaining values, each decoded by `read`. It ends after the
+    /// Decodes the remaining fields with `read`, one value at a time. The iterator ends after the
     /// first error.
     pub(super) fn all<T>(
         mut self,

@@ -1,4 +1,4 @@
-//! The keys of items that have changed, which a leader sends to nodes whose clients keep copies.
+//! The keys of changed items. A leader sends them to nodes whose clients have near caches.
 
 use super::fields::{Fields, FrameError, write};
 
@@ -25,13 +25,13 @@ impl<'b> Invalidated<'b> {
     /// Decodes the keys.
     ///
     /// # Errors
-    /// [`FrameError::Malformed`] as the last element.
+    /// A malformed key yields [`FrameError::Malformed`], and the iterator ends.
     pub fn keys(&self) -> impl Iterator<Item = Result<&'b [u8], FrameError>> + use<'b> {
         Fields::new(self.keys).all(INVALIDATED, Fields::key)
     }
 
-    /// Appends a frame with these keys to `out`; there must be at least one. A frame has room for
-    /// 1 MiB of keys.
+    /// Appends a frame with these keys to `out`. There must be at least one key, and at most 1 MiB
+    /// of keys.
     #[expect(clippy::cast_possible_truncation, reason = "keys are short")]
     pub fn write_keys<'k>(keys: impl Iterator<Item = &'k [u8]>, out: &mut Vec<u8>) {
         write(out, INVALIDATED, |out| {

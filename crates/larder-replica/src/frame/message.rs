@@ -9,13 +9,13 @@ use super::invalidated::Invalidated;
 use super::state::Batch;
 use crate::slot_set::SlotSet;
 
-/// The version of this format. Both sides must have the same version.
+/// The version of this format. Both sides of a connection must use the same version.
 pub const VERSION: u16 = 6;
 
 /// The maximum length of a frame without its header, in bytes.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
-/// The maximum length of a frame without its header, in bytes, from a peer that is not
-/// authenticated or that only sends short frames.
+/// The maximum length of a frame without its header, in bytes, if the peer is not authenticated or
+/// may send only short frames.
 pub const HANDSHAKE_FRAME_LEN_MAX: usize = 64 << 10;
 /// The maximum length of one part of a large value, in bytes.
 pub const PART_LEN_MAX: usize = 64 << 10;
@@ -26,8 +26,8 @@ const LAG_UNKNOWN: u32 = u32::MAX;
 /// A message in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// The first frame of a connection: the peer that has connected identifies itself and states
-    /// its request.
+    /// The first frame of a connection. The peer that has opened the connection identifies itself
+    /// and states its request.
     Hello {
         /// The version of the peer's format.
         version: u16,
@@ -35,33 +35,34 @@ pub enum Frame<'b> {
         nonce: Nonce,
         /// A name for logs and statistics; for a member, the name of its node.
         name: &'b str,
-        /// The group of the peer, if it is a member of one.
+        /// The peer's group and process; `None` if the peer is not a member of a group.
         member: Option<HelloMember<'b>>,
         /// The purpose of the connection.
         purpose: Purpose,
-        /// The number of the connection. It rises with each connection of a process.
+        /// The number of the connection. It rises with each connection that the peer's process
+        /// opens.
         link: u64,
     },
-    /// The node that has accepted the connection proves that it has the secret, and requires the
-    /// same of the peer.
+    /// The node that has accepted the connection proves that it has the secret, and requests the
+    /// peer's proof.
     Challenge {
         /// A random number. The proofs of both sides cover it.
         nonce: Nonce,
-        /// The proof of the accepting node.
+        /// The accepting node's proof.
         proof: [u8; 32],
     },
     /// The peer proves that it has the secret.
     Proof([u8; 32]),
-    /// The node that has accepted the connection refuses the peer, with the reason.
+    /// The node that has accepted the connection refuses the peer for this reason.
     Refused(&'b str),
     /// The peer is admitted: the handshake is complete.
     Accepted {
         /// The incarnation of the accepting process.
         incarnation: u64,
-        /// The epoch of the accepting process as the leader of its group; 0 if it does not lead or
-        /// is not ready to lead.
+        /// The epoch in which the accepting process leads its group; 0 if it does not lead or is
+        /// not ready to lead.
         epoch: u32,
-        /// The time at which the frame was written, in milliseconds on a clock of the accepting
+        /// The time at which the frame was written, in milliseconds on the clock of the accepting
         /// process.
         sent: u64,
         /// The name of the accepting node; empty for a server that is not a member of a cluster.
@@ -74,10 +75,10 @@ pub enum Frame<'b> {
     },
     /// States of items.
     Batch(Batch<'b>),
-    /// After the frames so far, the follower has all changes before these journal offsets, and all
-    /// flushes that were sent.
+    /// A follower that has applied all frames so far has all changes before these journal offsets,
+    /// and all flushes that were sent.
     Watermark {
-        /// The number of the watermark on its connection, from 1.
+        /// The number of the watermark on its connection, starting at 1.
         number: u64,
         /// An offset for each journal.
         offsets: Vec<u64>,
@@ -91,8 +92,8 @@ pub enum Frame<'b> {
     },
     /// The full sync or delta sync is complete. A `Watermark` follows.
     SyncEnd,
-    /// A delta sync starts: the follower keeps its items, and sends the keys of all changes that
-    /// the new leader may lack.
+    /// A delta sync starts. The follower keeps its items, and sends the keys of all changes that it
+    /// has and that the new leader may lack.
     DeltaSyncStart {
         /// The position of the new leader in the journals of the previous one.
         before: Position,
@@ -101,59 +102,59 @@ pub enum Frame<'b> {
     },
     /// Keys of changes that the follower has applied and the new leader may lack.
     ChangedKeys(ChangedKeys<'b>),
-    /// The follower must record its journal offsets. They become usable with the next
-    /// `CheckpointSettled`.
+    /// The follower must record the current offsets of its own journals. The next
+    /// `CheckpointSettled` makes them usable.
     Checkpoint,
-    /// Completes the last `Checkpoint`: every state that was sent before it belongs to a change
-    /// before these offsets.
+    /// Completes the last `Checkpoint`. Every state that was sent before that `Checkpoint` belongs
+    /// to a change before these offsets.
     CheckpointSettled {
         /// An offset for each of the leader's journals.
         ends: Vec<u64>,
     },
     /// The leader is alive.
     Heartbeat {
-        /// The number of the heartbeat on its connection, from 1.
+        /// The number of the heartbeat on its connection, starting at 1.
         number: u64,
         /// The age of the oldest change that the leader has not sent yet, in milliseconds. `None`
-        /// in an export. `None` also if another node may lead already, because this node does not
-        /// have the changes of that leader.
+        /// in an export. Also `None` if another node may already lead, because the sender does not
+        /// know the changes of that leader.
         lag_ms: Option<u32>,
-        /// The send time, in milliseconds on a clock of the leader.
+        /// The send time, in milliseconds on the leader's clock.
         sent: u64,
-        /// The end of the CAS values that the leader draws, or that it will draw once all members
-        /// have acknowledged it; 0 outside of groups and in an export.
+        /// The end of the CAS values that the leader may draw, or that it may draw once all other
+        /// members in sync have acknowledged this end; 0 outside of groups and in an export.
         cas_end: u64,
     },
     /// The follower has applied all frames up to the frames with these numbers.
     Ack {
-        /// The number of the last batch. The last parts of a large value at the end of the batch
+        /// The number of the last batch. If the batch ends with a large value, parts of that value
         /// may still be missing.
         batch: u64,
         /// The number of the last heartbeat.
         heartbeat: u64,
         /// The number of the last watermark.
         watermark: u64,
-        /// Whether no full sync or delta sync is under way or needed.
+        /// Whether the follower has all items: no full sync or delta sync is under way or needed.
         is_synced: bool,
-        /// Whether the follower promises not to stand for election for
-        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it has received this heartbeat, and to draw
-        /// no CAS value below the end in the heartbeat if it is elected later.
+        /// Whether the follower makes an election promise: not to stand for election for
+        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it received this heartbeat, and to draw no
+        /// CAS value below the heartbeat's `cas_end` if it is elected later.
         promises: bool,
     },
-    /// The importing leader has all items of the slots: the exporting leader must release the
-    /// slots, and answer no more requests for them.
+    /// The importing leader has all items of the slots. The exporting leader must now release the
+    /// slots: it answers no more requests for them.
     ReleaseSlots {
         /// The send time in milliseconds on the clock of the exporting leader, or a little earlier:
         /// the time in the last heartbeat, plus the time since its arrival. The exporting leader
-        /// ignores a request that is late, because the importing leader has given up by then.
+        /// refuses a late request, because the importing leader has given up by then.
         sent: u64,
     },
-    /// The exporting leader has released the slots, and all their changes are sent.
+    /// The exporting leader has released the slots and sent all their changes.
     Barrier {
         /// A CAS value above all that the exporting leader has given to items of the slots.
         cas_end: u64,
     },
-    /// A conversation of forwarded requests starts.
+    /// Starts a conversation, which carries the forwarded requests of one client connection.
     Open {
         /// The number of the conversation on this connection.
         route: u64,
@@ -169,13 +170,13 @@ pub enum Frame<'b> {
         /// The next bytes of the requests.
         bytes: &'b [u8],
     },
-    /// The forwarding node has taken the replies so far, and has room for more. A paused reply
-    /// continues.
+    /// The forwarding node has consumed the replies so far and has room for more. The leader
+    /// continues a paused reply.
     Continue {
         /// The number of the conversation on this connection.
         route: u64,
     },
-    /// A conversation has ended.
+    /// Ends a conversation.
     Close {
         /// The number of the conversation on this connection.
         route: u64,
@@ -189,36 +190,37 @@ pub enum Frame<'b> {
         /// The next bytes of the replies.
         bytes: &'b [u8],
     },
-    /// This node executes no further requests of a conversation: it does not lead, does not own the
-    /// keys, or shuts down. It has answered a part of the batch whose reply is incomplete. The peer
-    /// sends the rest of the batch, and all later batches, to their owner.
+    /// This node executes no further requests of a conversation, because it does not lead, does not
+    /// own the keys, or shuts down. It has answered a part of the current batch. The peer sends the
+    /// rest of this batch, and all later batches, to their owner.
     Moved {
         /// The number of the conversation on this connection.
         route: u64,
         /// The length of the answered requests at the start of the batch, in bytes. Their replies
-        /// were sent before.
+        /// precede this frame.
         answered: u64,
-        /// The number of answered keys of the next request, if this is a RESP command on several
-        /// keys.
+        /// The number of keys of the next request that are already answered, if this request is a
+        /// RESP command on several keys.
         keys: u64,
-        /// The number of items found under these keys.
+        /// The number of these keys for which an item was found.
         found: u64,
-        /// Whether the change of the owner is planned. The next owner then answers soon.
+        /// Whether the change of owner is planned. If it is, the next owner answers soon.
         is_planned: bool,
     },
-    /// The leader is alive. Sent on a connection for forwarded requests.
+    /// The leader is alive. The leader sends this heartbeat on connections for forwarded requests.
     LinkHeartbeat {
-        /// The send time, in milliseconds on a clock of the leader.
+        /// The send time, in milliseconds on the leader's clock.
         sent: u64,
-        /// The number of bytes of complete frames that the leader has handled on this connection after
-        /// the handshake.
+        /// The total length of the frames that the leader has handled on this connection since the
+        /// handshake, in bytes.
         received: u64,
     },
-    /// The leader may execute the changes in forwarded requests of this connection until this time
-    /// on its clock, in milliseconds. A lower number than before has no effect.
+    /// The leader may execute changes that were forwarded on this connection until this time, in
+    /// milliseconds on its clock. A time before the end of an earlier lease has no effect.
     Lease(u64),
-    /// The forwarding node requests the keys of all changes (true), or only those of items that its
-    /// clients with near caches have read (false, and before the first frame).
+    /// With true, the forwarding node requests the keys of all changes. With false, and before the
+    /// first such frame, it requests only the keys of items that its clients with near caches have
+    /// read.
     TrackAll(bool),
     /// Items that clients of the forwarding node have read may have changed since.
     Invalidated(Invalidated<'b>),
@@ -235,12 +237,11 @@ pub struct HelloMember<'b> {
     pub cluster: u128,
 }
 
-/// The purpose of a connection, which the peer states in its [`Hello`](Frame::Hello). It determines
-/// the frames that follow.
+/// The purpose of a connection, which the peer states in its [`Hello`](Frame::Hello). The purpose
+/// determines the frames that follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Follow the leader: receive all items and changes after this position; `None` requests a full
-    /// sync.
+    /// Follow the leader: receive all changes after this position. `None` requests a full sync.
     Follow(Option<Position>),
     /// Forward requests of clients.
     Forward,
@@ -253,17 +254,17 @@ pub enum Purpose {
 pub enum ReplyEnd {
     /// The next frame continues the reply.
     Partial,
-    /// The reply continues after a `Continue`.
+    /// The reply continues once the peer has sent a `Continue`.
     Paused,
-    /// The reply ends. All requests of the batch are answered.
+    /// The reply is complete. All requests of the batch are answered.
     Done,
     /// The client's connection must be closed.
     Close,
 }
 
 impl Frame<'_> {
-    /// Appends the frame to `out`. [`BatchWriter`](crate::BatchWriter) writes a batch state by
-    /// state instead.
+    /// Appends the frame to `out`. To write a batch one state at a time, use
+    /// [`BatchWriter`](crate::BatchWriter).
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello { version, nonce, name, member, purpose, link } => write(out, 1, |out| {
@@ -378,19 +379,19 @@ impl Frame<'_> {
         }
     }
 
-    /// Returns the encoded length of the first frame of `bytes`, which must be complete and valid;
-    /// `None` if `bytes` is shorter than a header.
+    /// Returns the encoded length of the first frame of `bytes`, or `None` if `bytes` is shorter
+    /// than a header. The frame must be complete and valid.
     #[must_use]
     pub fn encoded_len(bytes: &[u8]) -> Option<usize> {
         encoded_len(bytes)
     }
 
-    /// Reads the first frame of `bytes`. Returns it with its encoded length; `None` if it is
-    /// incomplete.
+    /// Reads the first frame of `bytes`. Returns the frame with its encoded length in bytes, or
+    /// `None` if the frame is incomplete.
     ///
     /// # Errors
-    /// [`FrameError`] for a corrupt, malformed or empty frame, or one longer than `len_max`. The
-    /// rest of the stream is unreadable.
+    /// [`FrameError`] if the frame is corrupt, malformed, empty or longer than `len_max`. The rest
+    /// of the stream is then unreadable.
     pub fn read(bytes: &[u8], len_max: usize) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
         let Some((kind, fields, len)) = open(bytes, len_max)? else { return Ok(None) };
         let frame = frame(kind, fields).ok_or(FrameError::Malformed(kind))?;
@@ -588,7 +589,7 @@ mod tests {
         }
     }
 
-    /// The test reads random frames that have a correct checksum.
+    /// Reads random frames with a correct checksum.
     #[test]
     fn malformed_frames_are_refused_without_a_panic() {
         let mut random = 88_172_645_463_325_252_u64;

@@ -6,10 +6,10 @@
 //! │ 4 bytes │ 4 bytes │ 1    │         │   numbers are little-endian
 //! └─────────┴─────────┴──────┴─────────┘
 //! ```
-//! The handshake: the peer that has connected sends `Hello`. If there is a secret, the node that
-//! has accepted the connection (called the leader below) sends a `Challenge`, and the peer a
-//! `Proof`. Then the leader sends `Accepted`. At any point the leader may send `Refused` instead.
-//! The next frames depend on the purpose in the `Hello`:
+//! In the handshake, the peer that has opened the connection sends `Hello`. If there is a secret,
+//! the node that has accepted the connection (called the leader below) sends a `Challenge`, and the
+//! peer replies with a `Proof`. Then the leader sends `Accepted`. At any point, the leader may send
+//! `Refused` instead. The frames after the handshake depend on the purpose in the `Hello`:
 //!
 //! | purpose | leader sends | peer sends |
 //! |---|---|---|
@@ -17,9 +17,9 @@
 //! | import | the stream of changes of some slots, `Heartbeat`, `Barrier` | `Ack`, `ReleaseSlots` |
 //! | forward | `Reply`, `Invalidated`, `Heartbeat` | `Open`, `Request`, `Continue`, `Close`, `TrackAll` |
 //!
-//! `fields.rs` has headers and fields, `message.rs` the frames, `state.rs` the states of items in a
-//! batch, `changed_keys.rs` the keys that a follower sends, and `invalidated.rs` those that a
-//! leader sends for near caches.
+//! `fields.rs` encodes and decodes headers and fields, `message.rs` the frames, and `state.rs` the
+//! item states in a batch. `changed_keys.rs` contains the keys that a follower sends in a delta
+//! sync, and `invalidated.rs` the keys that a leader sends for near caches.
 
 mod changed_keys;
 mod fields;

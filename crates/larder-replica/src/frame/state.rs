@@ -22,10 +22,10 @@ const IN_PARTS: u8 = 32;
 const LEFT_SECONDS: u8 = 64;
 const LEFT_MILLIS: u8 = 128;
 
-/// Encoded states of items: see [`Batch::states`].
+/// A batch of encoded item states. [`Batch::states`] decodes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch<'b> {
-    /// The number of the batch on its connection, from 1.
+    /// The number of the batch on its connection, starting at 1.
     pub number: u64,
     states: &'b [u8],
 }
@@ -33,25 +33,25 @@ pub struct Batch<'b> {
 /// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State<'b> {
-    /// The key, not in base64.
+    /// The key as raw bytes, never in base64.
     pub key: &'b [u8],
-    /// The item; `None` if there is none.
+    /// The item; `None` if the key has no item.
     pub item: Option<ItemState<'b>>,
 }
 
-/// An item of the leader.
+/// The state of an item at the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemState<'b> {
-    /// An opaque number of the client.
+    /// The client's flags, which the server does not interpret.
     pub client_flags: u32,
     /// The remaining lifetime.
     pub left: TimeLeft,
-    /// Whether the item is invalidated. Reads still return it, marked as stale.
+    /// Whether the item is invalidated. Reads still return the item, but mark it as stale.
     pub stale: bool,
     /// Whether a client has the right to recompute the item.
     pub won: bool,
-    /// Whether memcached's text protocol sends the key in base64, because a client did so or text
-    /// cannot carry it.
+    /// Whether memcached's text protocol sends the key in base64, because a client sent it in
+    /// base64 or a text line cannot contain its bytes.
     pub binary_key: bool,
     /// Whether a client has read the item.
     pub fetched: bool,
@@ -66,19 +66,19 @@ pub struct ItemState<'b> {
 pub enum ValueState<'b> {
     /// A value within the batch.
     Whole(&'b [u8]),
-    /// The length of a value that follows the batch in `Part` frames. Only the last state of a
-    /// batch can have such a value.
+    /// The length in bytes of a value that follows the batch in `Part` frames. Only the last state
+    /// of a batch can have such a value.
     InParts(u64),
 }
 
-/// The remaining lifetime of an item. It is a duration, because the clocks of leader and follower
-/// differ.
+/// The remaining lifetime of an item. The format sends a duration, because the clocks of leader and
+/// follower differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeLeft {
     /// The item does not expire.
     Forever,
-    /// The item expires at a whole second of the local clock, this many seconds after the current
-    /// one.
+    /// The item expires at a whole second of the local clock: this many seconds after the current
+    /// second.
     Seconds(u32),
     /// The item expires in this many milliseconds.
     Millis(u64),
@@ -88,7 +88,7 @@ impl<'b> Batch<'b> {
     /// Decodes the states, in the order of the stream.
     ///
     /// # Errors
-    /// [`FrameError::Malformed`] as the last element.
+    /// A malformed state yields [`FrameError::Malformed`], and the iterator ends.
     pub fn states(&self) -> impl Iterator<Item = Result<State<'b>, FrameError>> + use<'b> {
         Fields::new(self.states).all(BATCH, state)
     }
@@ -140,7 +140,7 @@ fn state<'b>(fields: &mut Fields<'b>) -> Option<State<'b>> {
     Some(State { key, item: Some(item) })
 }
 
-/// A writer that encodes a batch, one state at a time.
+/// Encodes a batch, one state at a time.
 #[derive(Debug)]
 pub struct BatchWriter {
     /// The offset in the output at which the frame of the batch starts.

@@ -1,5 +1,5 @@
-//! The CAS values of the leaders of a group. Clients compare them, so no two leaders may give a key
-//! the same value, and values must stay low, because some clients keep only 32 bits.
+//! The CAS values of the leaders of a group. Clients compare these values, so no two leaders may
+//! give a key the same one. Values must also stay low, because some clients keep only 32 bits.
 //!
 //! ```text
 //! record       cas: [from, to)       each leader has a range of its own, in the record that names it
@@ -7,42 +7,46 @@
 //! transfer     from = the counter of the old leader, which has stopped drawing
 //! reservation  a leader with less than half of its range left moves `to` up
 //! ```
-//! All changes of the record are compare-and-swaps, so ranges are disjoint. While the coordinator is
-//! unreachable, the heartbeats of a leader offer a higher end. The leader may draw values up to an
-//! end that all other members of the record have acknowledged: a member starts its own range above
-//! each end that it knows of. A leader without other members needs no acknowledgement.
+//! Every change of the record is a compare-and-swap, so ranges are disjoint. While the coordinator
+//! is unreachable, a leader offers a higher end in its heartbeats. It may draw values up to that
+//! end once all other members in sync have acknowledged it, because a member starts its own range
+//! above every end that it knows of. A leader without other members in sync needs no
+//! acknowledgement.
 
 use crate::group::{CAS_END, CAS_RANGE_LEN_MIN, CasRange, Process};
 use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Draws are counted over one to two of these intervals.
+/// The interval between samples of the counter. The rate of draws is measured over the last one to
+/// two intervals.
 const SAMPLE_INTERVAL: Millis = 30_000;
-/// The minimum length of a reservation, in multiples of the counted draws. So a reservation lasts
-/// five to ten minutes at a steady rate.
+/// The length of a reservation as a multiple of the counted draws. At a steady rate, a reservation
+/// lasts five to ten minutes.
 const SAMPLES_AHEAD: u64 = 10;
 
-/// A member's knowledge of CAS values, and the values that it may draw while it leads.
+/// The CAS values that this member may draw while it leads, and the ranges that it knows of.
 #[derive(Debug, Default)]
 pub(crate) struct CasReserve {
     /// The first value that this process has not drawn, at the last call of
     /// [`CasReserve::note_next`].
     next: u64,
-    /// The end of all ranges that this member knows of.
+    /// The highest end of all ranges that this member knows of.
     highest_end: u64,
     /// The values of this leader; empty if this member does not lead.
     values: Range<u64>,
-    /// The value from which this leader must draw as soon as it has reserved values above it.
+    /// The value from which this leader must draw once it has reserved enough values above it; 0 if
+    /// there is none.
     floor: u64,
-    /// The end of the values that each member has acknowledged to this leader.
+    /// For each member, the highest end of values that it has acknowledged to this leader.
     acknowledged: BTreeMap<Process, u64>,
-    /// The times and the next values of the last two samples.
+    /// The last two samples, the older one first: the time, and the first value not drawn at that
+    /// time.
     samples: [(Millis, u64); 2],
 }
 
 impl CasReserve {
-    /// Notes the first value that this process has not drawn.
+    /// Records the first value that this process has not drawn. Takes a sample if one is due.
     pub(crate) fn note_next(&mut self, now: Millis, next: u64) {
         self.next = next;
         let [_, last] = self.samples;
@@ -51,7 +55,7 @@ impl CasReserve {
         }
     }
 
-    /// Notes the end of a range.
+    /// Records the end of a range of any leader.
     pub(crate) fn note_end(&mut self, end: u64) {
         self.highest_end = self.highest_end.max(end);
     }
@@ -74,24 +78,24 @@ impl CasReserve {
         self.values.clone()
     }
 
-    /// Returns whether this leader has no value left.
+    /// Returns whether this leader has drawn all of its values.
     pub(crate) fn is_used_up(&self) -> bool {
         self.first_left() >= self.values.end
     }
 
-    /// Returns the first value that this leader has not drawn.
+    /// Returns the first value that this leader may still draw.
     fn first_left(&self) -> u64 {
         self.next.max(self.values.start)
     }
 
-    /// Returns the length of the next reservation.
+    /// Returns the length of the next reservation, from the rate of draws.
     fn len(&self) -> u64 {
         let draws = self.first_left().saturating_sub(self.samples[0].1);
         draws.saturating_mul(SAMPLES_AHEAD).max(CAS_RANGE_LEN_MIN)
     }
 
-    /// Returns the end that this leader should have: a higher one if less than half of a reservation
-    /// is left.
+    /// Returns the end that this leader should reserve. It exceeds the current end if less than
+    /// half of a reservation is left.
     fn wanted_end(&self) -> u64 {
         let (start, len, end) = (self.first_left().max(self.floor), self.len(), self.values.end);
         let wanted =
@@ -104,15 +108,15 @@ impl CasReserve {
         CasRange::starting_at(self.highest_end.max(self.next))
     }
 
-    /// Returns the range for a record in which this leader, which has the range `current` there, stays
-    /// the leader.
+    /// Returns the range for a record in which this leader stays the leader. `current` is its range
+    /// in the present record.
     pub(crate) fn kept_range(&self, current: CasRange) -> CasRange {
         CasRange { to: current.to.max(self.wanted_end()), ..current }
     }
 
-    /// Returns the range for a record in which this leader transfers its leadership. If this leader
-    /// `continues` while the transfer is pending, the next leader must not draw the values that are
-    /// left to this one.
+    /// Returns the next leader's range for the record of a leadership transfer. With `continues`,
+    /// this leader draws values while the transfer is pending, and the next leader's range excludes
+    /// them.
     pub(crate) fn transfer_range(&self, continues: bool) -> CasRange {
         let from = if continues { self.values.end } else { self.first_left() };
         let range = CasRange::starting_at(from);
@@ -120,8 +124,8 @@ impl CasReserve {
         CasRange { to, ..range }
     }
 
-    /// Makes this leader draw values from `floor` on, as soon as it has reserved them. Returns
-    /// whether it does already.
+    /// Makes this leader draw values from `floor` on once it has reserved enough of them. Returns
+    /// whether it draws from `floor` on now.
     pub(crate) fn raise(&mut self, floor: u64) -> bool {
         self.floor = self.floor.max(floor);
         self.apply_floor();
@@ -140,25 +144,25 @@ impl CasReserve {
         let left = self.values.end.saturating_sub(self.floor);
         if self.first_left() < self.floor && left >= CAS_RANGE_LEN_MIN / 2 {
             self.values.start = self.floor;
-            // Skipped values are no draws.
+            // Skipped values must not count as draws.
             self.samples.iter_mut().for_each(|(_, next)| *next = (*next).max(self.floor));
         }
     }
 
-    /// Returns the end for heartbeats of this leader. `offers` states whether it may be higher than
-    /// the end of the values.
+    /// Returns the end that this leader sends in heartbeats. With `offers`, the end may exceed the
+    /// end of the reserved values.
     pub(crate) fn heartbeat_end(&self, offers: bool) -> u64 {
         if offers { self.wanted_end() } else { self.values.end }
     }
 
-    /// Notes that a member has acknowledged an end of a heartbeat.
+    /// Records that a member has acknowledged the end in a heartbeat.
     pub(crate) fn acknowledge(&mut self, member: &Process, end: u64) {
         let known = self.acknowledged.entry(member.clone()).or_default();
         *known = (*known).max(end);
     }
 
-    /// Extends the values up to the end that these members have acknowledged. `is_alone_in_doubt`
-    /// states whether this leader may extend them if there are no members.
+    /// Extends the values up to the lowest end that these members have acknowledged. Without
+    /// members, extends the values only if `is_alone_in_doubt`.
     pub(crate) fn extend_by<'p>(
         &mut self,
         members: impl Iterator<Item = &'p Process>,
@@ -191,7 +195,7 @@ mod tests {
         let mut reserve = leader(range);
         reserve.note_next(10, 100_001);
         assert_eq!(reserve.kept_range(range), range);
-        // The draws of the first milliseconds count as those of a whole interval.
+        // The draws of the first milliseconds count as the draws of a whole interval.
         reserve.note_next(10, 300_001);
         let more = CasRange { from: 1, to: 300_001 + 3_000_000 };
         assert_eq!(reserve.kept_range(range), more);

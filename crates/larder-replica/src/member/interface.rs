@@ -20,10 +20,10 @@ pub struct MemberSettings {
     pub me: Process,
     /// The behaviour of an isolated leader.
     pub doubt: DoubtPolicy,
-    /// The time without a leader after which a member with incomplete data may lead. The value of the
-    /// last leader counts, which the record contains. With `None`, such a member leads only after
-    /// all members in sync have lost their items or the coordinator has lost the record. It then
-    /// leads with an empty cache.
+    /// How long the group must be without a leader before a member with incomplete data may lead. The
+    /// record contains the value of the last leader, and that value counts. With `None`, such a
+    /// member leads only after all members in sync have lost their items, or after the coordinator
+    /// has lost the record. It then starts with an empty cache.
     pub unclean_after: Option<Millis>,
 }
 
@@ -36,7 +36,7 @@ pub enum Command {
     Swap(Revision, Record),
 }
 
-/// The election promise of a member after a heartbeat.
+/// An election promise, which a member makes in its acknowledgement of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElectionPromise {
     /// The send time of the heartbeat.
@@ -54,8 +54,8 @@ pub enum Role {
     Leader {
         /// The epoch of this leader.
         epoch: u32,
-        /// Whether this leader lacks the items of the group: it must remove its own items before it
-        /// serves.
+        /// Whether this leader lacks the items of the group. It must then remove its own items
+        /// before it serves.
         starts_empty: bool,
     },
     /// The member follows.

@@ -1,9 +1,9 @@
 //! Elections in a group: the decisions of one member, without I/O.
 //!
-//! The record of the group (`group.rs`) names the leader. When the leader is gone, a member in sync
-//! stands for election: it replaces the record by one that names itself. The leader is gone if its
-//! process has ended. It is also gone if it has no lease at the coordinator and has sent this
-//! member no heartbeat for a while.
+//! The record of the group (`group.rs`) names the leader. When the leader has failed, a member in
+//! sync stands for election: it replaces the record by one that names itself as the leader. A
+//! leader has failed if its process has ended, or if it has no lease at the coordinator and has
+//! sent this member no heartbeat for [`PROMISE_TIME`].
 //!
 //! ```text
 //!  coordinator ── read: record, leases ──────────▶ Member ── swap: the new record ──▶ coordinator
@@ -12,20 +12,21 @@
 //! ```
 //! A leader may answer requests for [`LEADER_LEASE`] after either of these:
 //!
-//! - it sent a request to the coordinator, whose reply showed that it leads;
-//! - it sent a heartbeat, which every other member in sync acknowledged with an election promise:
-//!   not to stand for election for [`PROMISE_TIME`]. So a leader can continue while the coordinator
-//!   is unreachable. If it is alone in sync, it needs no promises.
+//! - it sent a request to the coordinator, and the reply showed that it leads;
+//! - it sent a heartbeat, and every other member in sync acknowledged the heartbeat with an
+//!   election promise: not to stand for election for [`PROMISE_TIME`]. With these promises, a
+//!   leader can continue while the coordinator is unreachable. A leader that is the only member in
+//!   sync needs none.
 //!
-//! Members that are not in sync make no such promise. They stand for election after
-//! [`Record::unclean_after`] without a lease of the leader. So with that setting, promises count only
-//! for a slightly shorter time after the leader has last read its own lease.
+//! Members that are not in sync make no such promise. With [`Record::unclean_after`], they stand for
+//! election after that time without a lease of the leader. Promises then count only until slightly
+//! before that time has passed since the leader last read its own lease.
 //!
 //! The lease counts from the send time, so two leaders overlap by at most one second, even if one
 //! of them was paused.
 //!
-//! A leader under [`DoubtPolicy::Serve`] needs neither of these confirmations, and may overlap with
-//! another leader for longer.
+//! A leader under [`DoubtPolicy::Serve`] needs neither confirmation: it may overlap with another
+//! leader for longer than a second.
 
 mod cas;
 mod interface;
@@ -37,44 +38,45 @@ pub use interface::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The time for which a leader may answer requests after it sent the message whose reply confirmed
-/// its leadership.
+/// How long a leader may answer requests, counted from the send time of the message whose reply
+/// confirmed its leadership.
 pub const LEADER_LEASE: Millis = 1000;
-/// The time for which an election promise lasts after the member has received the heartbeat. It is
-/// longer than [`LEADER_LEASE`], so that the rates of clocks may differ.
+/// How long an election promise lasts after the member has received the heartbeat. It exceeds
+/// [`LEADER_LEASE`] to allow for clocks that run at different rates.
 pub const PROMISE_TIME: Millis = 1250;
-/// The interval between reads of the group by a leader.
+/// The interval at which a leader reads the group from the coordinator.
 const LEADER_READ_INTERVAL: Millis = 300;
-/// The interval between reads of the group by other members.
+/// The interval at which the other members read the group from the coordinator.
 const FOLLOWER_READ_INTERVAL: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
-/// The maximum time between two reads of the group that show the leader without a lease, if its
-/// absence counts without interruption. A lease that is granted between them would still exist at
-/// the second read.
+/// The maximum time between two reads that show the leader without a lease, if the absence counts as
+/// uninterrupted. A lease that was granted between the reads would still exist at the second read.
 const ABSENCE_READ_INTERVAL_MAX: Millis = 1000;
-/// The maximum age of a change that a member in sync may lack.
+/// How old a change may be that a member in sync still lacks.
 const LAG_MAX: Millis = 1000;
-/// The number of refused connections in a row after which the leader's process counts as ended.
+/// The number of consecutive refused connections after which this member treats the leader's
+/// process as ended.
 const REFUSALS_UNTIL_DEAD: u32 = 2;
-/// The time in which a leader receives acknowledgements after it was paused.
+/// How long a leader waits for acknowledgements after it was paused, before it removes silent
+/// members from the members in sync.
 const RESUME_TIME: Millis = 500;
-/// The time after a pause in which a change of leaders is a result of the pause. The paused leader
-/// reads the record at once, unless the coordinator is slow.
+/// How long after a pause a change of leader is attributed to the pause. The paused leader usually
+/// notices the change at once. It takes longer only if the coordinator is slow.
 const PAUSE_RESULT_MAX: Millis = 10_000;
-/// The time for which a member that knows no record waits before it writes the first one. Members
-/// that know the record restore it within this time if the coordinator has lost it.
+/// How long a member without a known record waits before it writes the first record. If the
+/// coordinator has lost the record, members that know it restore it within this time.
 const FIRST_RECORD_WAIT: Millis = 1000;
 /// The maximum duration of a leadership transfer. The leader answers requests for most of this time.
 pub const TRANSFER_TIME_MAX: Millis = 4000;
-/// The maximum time for which a transfer makes requests wait before the leader answers again.
+/// How long a transfer may make requests wait. After this time, the leader answers requests again.
 pub const TRANSFER_HOLD_MAX: Millis = 300;
 
-// A former leader stops answering before its followers' promises end, and a leader reads its record
+// A former leader stops answering before its followers' promises end. A leader reads its record
 // again before its lease ends.
 const _: () = assert!(LEADER_LEASE < PROMISE_TIME && LEADER_READ_INTERVAL < LEADER_LEASE);
 
-/// Returns whether a member that has all changes up to this time is in sync.
+/// Returns whether a member counts as in sync if it has all changes up to `synced_until`.
 #[must_use]
 pub fn is_caught_up(synced_until: Millis, now: Millis) -> bool {
     now.saturating_sub(synced_until) <= LAG_MAX
@@ -97,7 +99,7 @@ pub struct Member {
     /// The send time of the last request whose reply showed that this member leads; `None` if it
     /// does not lead.
     confirmed_at: Option<Millis>,
-    /// Swaps without a reply, with the revisions that they replace. Each may still take effect
+    /// Swaps without a reply, each with the revision that it replaces. A swap may still take effect
     /// while the record has that revision.
     pending_swaps: Vec<(Revision, Record)>,
     /// The epoch of the last leadership that started without the items of the group.
@@ -105,53 +107,57 @@ pub struct Member {
     /// The epoch in which the current leadership of this member started; `None` if it does not
     /// lead.
     leadership_epoch: Option<u32>,
-    /// The CAS values of the group and of this leader.
+    /// The range of CAS values that this leader may draw from, and the ends that this member knows
+    /// of.
     cas: CasReserve,
-    /// The members that have all items of this leader, and the time up to which each has all
-    /// changes. A member in sync with the previous leader has all acknowledged changes when this
-    /// leader starts.
+    /// The members that have all items of this leader, each with the time up to which it has all
+    /// changes. When this leader starts, a member that was in sync with the previous leader has all
+    /// acknowledged changes.
     ready: BTreeMap<Process, Millis>,
-    /// The members of `ready` that were in sync with the previous leader, and have not completed a
-    /// sync with this one yet.
+    /// The members of `ready` that were in sync with the previous leader and have not completed a
+    /// sync with this leader yet.
     inherited: BTreeSet<Process>,
-    /// The election promises to this leader: for each member the send time of the last promised
-    /// heartbeat.
+    /// The election promises to this leader: for each member, the send time of the last heartbeat
+    /// that it answered with a promise.
     promises: BTreeMap<Process, Millis>,
     /// The time until which this member has promised not to stand for election.
     promised_until: Millis,
-    /// The incarnation of the leader that refuses connections, and the number of refusals in a row.
+    /// The incarnation of the leader that refuses connections, and the number of consecutive
+    /// refusals.
     refusals: (u64, u32),
     /// The time since which each read has shown the leader without a lease; `None` if the leader has
     /// a lease, or if there is no record.
     dead_since: Option<Millis>,
     /// The send time of the last read with a reply.
     read_at: Millis,
-    /// The send time of the last read that showed the lease of this leader; 0 before the first one
-    /// since it leads, or since [`Self::was_absent`].
+    /// The send time of the last read that showed this leader's lease; 0 if no read has shown the
+    /// lease since this member leads, or since [`Self::was_absent`] was set.
     lease_read_at: Millis,
-    /// Whether this leader had no lease. Before it counts promises by a new one, it replaces the
-    /// record by an equal one, so that no member that counts the time since then is elected.
+    /// Whether this leader was without a lease. It then swaps in an equal record before it counts
+    /// promises again: a member that counts the time without the lease can no longer be elected.
     was_absent: bool,
-    /// Whether a full sync of this member is incomplete.
+    /// Whether this member has started a full sync and not completed it. It then lacks items.
     lacks_items: bool,
-    /// The last known record, kept if the coordinator loses it.
+    /// The last known record. This member restores it if the coordinator loses it.
     last_record: Option<Record>,
-    /// The time since which the coordinator has had no record; `None` if this member has read one.
+    /// The time at which this member first found no record at the coordinator; `None` if this
+    /// member has ever read one.
     recordless_since: Option<Millis>,
-    /// Whether this member has founded its cluster, so that no member knows a record.
+    /// Whether this member has founded its cluster. No other member can then know a record.
     is_founder: bool,
     /// The leadership transfer under way, during which this leader answers no requests.
     transfer: Option<Transfer>,
-    /// The time at which the transfer is abandoned, and this leader continues.
+    /// The time at which this leader abandons the transfer and answers requests again.
     transfer_until: Millis,
 }
 
 /// A leadership transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Transfer {
-    /// No candidate has all changes yet.
+    /// This leader does not know yet which candidates have all changes.
     Waiting,
-    /// These members have all changes. The first one leads in the next record, and all are in sync.
+    /// These members have all changes. The next record names the first of them as the leader, and
+    /// all of them as in sync.
     To(Vec<Process>),
 }
 
@@ -190,14 +196,15 @@ impl Member {
         }
     }
 
-    /// Returns the last known state of the group: the state of the last read, with the record of a
-    /// later swap by this member.
+    /// Returns the last known state of the group: the result of the last read, updated with the
+    /// record of any later swap by this member.
     #[must_use]
     pub fn view(&self) -> &GroupView {
         &self.view
     }
 
-    /// Notes that this member has founded its cluster: it may write the first record at once.
+    /// Records that this member has founded its cluster. It may then write the first record without
+    /// [`FIRST_RECORD_WAIT`].
     pub fn note_founder(&mut self) {
         self.is_founder = true;
     }
@@ -233,14 +240,14 @@ impl Member {
         self.leadership_epoch
     }
 
-    /// Notes the first CAS value that this process has not drawn. The caller calls it before each
-    /// other call that changes this member.
+    /// Records the first CAS value that this process has not drawn. Call it before every other
+    /// method that changes this member.
     pub fn note_next_cas(&mut self, now: Millis, next: u64) {
         self.cas.note_next(now, next);
     }
 
-    /// Returns the CAS values that this leader may draw; an empty range if it does not lead. The end
-    /// never falls within a leadership, and the start rises only for [`Self::raise_cas`].
+    /// Returns the CAS values that this leader may draw; an empty range if it does not lead. During
+    /// a leadership, the end never decreases, and the start rises only in [`Self::raise_cas`].
     #[must_use]
     pub fn cas_values(&self) -> Range<u64> {
         self.cas.values()
@@ -252,22 +259,25 @@ impl Member {
         self.leads() && self.cas.is_used_up()
     }
 
-    /// Makes this leader draw CAS values from `floor` on, which another group has not drawn. Returns
-    /// whether it does already. If not, the next swap reserves the values. Returns `None` if this
-    /// member does not lead.
+    /// Raises the first CAS value that this leader draws to `floor`, because another group may have
+    /// drawn the values below. Returns whether this leader draws from `floor` on now. If it does
+    /// not, the next swap reserves values above `floor`. Returns `None` if this member does not
+    /// lead.
     pub fn raise_cas(&mut self, floor: u64) -> Option<bool> {
         self.leads().then(|| self.cas.raise(floor))
     }
 
-    /// Returns the end of CAS values for the heartbeats of this leader; 0 if it does not lead. If the
-    /// coordinator does not answer, the end may be higher than the end of [`Self::cas_values`]. This
-    /// leader may then draw the values once all other members in sync have acknowledged it.
+    /// Returns the end of CAS values that this leader sends in its heartbeats; 0 if it does not
+    /// lead. If the coordinator does not answer, this end may exceed the end of
+    /// [`Self::cas_values`]. This leader may draw the additional values once all other members in
+    /// sync have acknowledged the higher end.
     #[must_use]
     pub fn heartbeat_cas_end(&self, now: Millis) -> u64 {
         self.cas.heartbeat_end(self.leads() && self.is_in_doubt(now))
     }
 
-    /// Returns whether the coordinator has not confirmed this leader within the last second.
+    /// Returns whether more than [`LEADER_LEASE`] has passed since the last request that confirmed
+    /// this leader.
     fn is_in_doubt(&self, now: Millis) -> bool {
         now.saturating_sub(self.last_led_at) >= LEADER_LEASE
     }
@@ -293,8 +303,8 @@ impl Member {
     #[must_use]
     pub fn serves_until(&self) -> Millis {
         let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
-        // If the swap of a transfer is pending, the next leader may already draw CAS values that this
-        // leader would draw, too.
+        // While the swap of a transfer is pending, the next leader may already draw the CAS values
+        // that this leader would draw.
         if self.transfer.is_some() || self.may_have_transferred() && !self.serves_in_doubt() {
             return 0;
         }
@@ -333,8 +343,9 @@ impl Member {
         self.pending_swaps.iter().any(|(_, record)| record.leader != self.settings.me)
     }
 
-    /// Returns the next request to the coordinator, if one is due. The caller reports its outcome
-    /// before the next call. The caller calls it several times a second.
+    /// Returns the next request to the coordinator, if one is due. The caller must report the
+    /// outcome of the request before the next call. It must call this method several times a
+    /// second.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
         self.pauses.note(now);
         if now >= self.transfer_until {
@@ -419,11 +430,12 @@ impl Member {
         if record.epoch < EPOCH_MAX && self.may_stand_for_election(record, now) {
             return Some(self.election_record(record, record.epoch + 1));
         }
-        // An equal record changes the revision, so that pending swaps cannot take effect any more.
+        // Swapping in an equal record changes the revision. Pending swaps can then no longer take
+        // effect.
         (!self.pending_swaps.is_empty()).then(|| record.clone())
     }
 
-    /// Returns the record of this epoch in which this member leads after the leader of `record`.
+    /// Returns the record of this epoch in which this member succeeds the leader of `record`.
     fn election_record(&self, record: &Record, epoch: u32) -> Record {
         Record {
             epoch,
@@ -434,9 +446,9 @@ impl Member {
         }
     }
 
-    /// Returns the members in sync for the record in which this member leads after the leader of
-    /// `record`. They have all acknowledged changes. The former leader is not among them: if its
-    /// process has ended, changes would wait for it.
+    /// Returns the members in sync for the record in which this member succeeds the leader of
+    /// `record`. All of them have every acknowledged change. The former leader is excluded: if its
+    /// process has ended, changes would wait for its acknowledgement.
     fn inherited_in_sync(&self, record: &Record) -> Vec<Process> {
         let me = &self.settings.me;
         let has_items = record.in_sync.contains(me) && !self.lacks_items;
@@ -454,8 +466,8 @@ impl Member {
                 || self.view.is_replaced(&record.leader)
                 || !self.view.is_live(&record.leader) && !self.hears_leader(now);
         }
-        // A member in sync has lost its items if its node has restarted. If this member is itself
-        // in sync, it lacks items because a sync is incomplete.
+        // A member in sync has lost its items if its node has restarted. If the record names this
+        // member as in sync, an incomplete sync is the reason why it lacks items.
         let has_none =
             |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
         let is_read_recent = now.saturating_sub(self.read_at) <= ABSENCE_READ_INTERVAL_MAX;
@@ -498,8 +510,8 @@ impl Member {
     pub fn handle_swap(&mut self, now: Millis, answer: Option<Option<Revision>>) {
         let wanted = self.pending_swaps.last().map(|(_, record)| record.clone());
         let (Some(Some(revision)), Some(record)) = (answer, wanted) else {
-            // Another process has changed the record, or the swap may still take effect. So the
-            // record is unknown until the next read.
+            // Another process has changed the record, or the swap may still take effect. In both
+            // cases the record is unknown until the next read.
             self.has_view = false;
             self.next_read = if answer.is_some() { 0 } else { now + RETRY_PAUSE };
             return;
@@ -512,16 +524,17 @@ impl Member {
         }
         if is_transferred {
             // The leases in the view are older than the record. If the next leader's node has just
-            // restarted, its old process would have the lease, and this member would stand for
-            // election.
+            // restarted, the view still shows the lease of the old process, and this member would
+            // stand for election.
             (self.has_view, self.next_read) = (false, 0);
         }
     }
 
-    /// Updates the state from a view of the group.
+    /// Applies a view of the group. Starts, continues or ends the leadership of this member.
     fn update_view(&mut self, now: Millis, mut view: GroupView) {
-        // Epochs never fall, so a lower one means that the coordinator has lost the last record, and
-        // has an earlier one from a backup. The last one is restored as if there were none.
+        // Epochs never decrease. A lower epoch means that the coordinator has lost the last record
+        // and has an earlier one from a backup. Ignore the earlier record: this member then
+        // restores the last one, as if the coordinator had none.
         let last_epoch = self.last_record.as_ref().map_or(0, |last| last.epoch);
         view.record = view.record.filter(|record| record.epoch >= last_epoch);
         let before = self.view.record.as_ref();
@@ -539,8 +552,8 @@ impl Member {
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
         self.dead_since = is_dead.then(|| self.dead_since.unwrap_or(now));
-        // If this is false, another node or an operator has written the record, in a transfer or in
-        // spite of missing items.
+        // False if another node or an operator has written the record: in a transfer, or although
+        // the leader that it names lacks items.
         let is_own = self.pending_swaps.iter().any(|(_, own)| Some(own) == view.record.as_ref());
         let epoch = |record: Option<&Record>| record.map(|record| record.epoch);
         let still_leads = led && (is_own || epoch(before) == epoch(view.record.as_ref()));
@@ -565,7 +578,8 @@ impl Member {
             self.cas.start_leading(now, record.cas);
             let others = record.in_sync.iter().filter(|process| **process != self.settings.me);
             self.inherited = others.cloned().collect();
-            // They stay until some time after this leader is ready for followers.
+            // They stay in sync until [`LAG_MAX`] after this leader is ready for followers: see
+            // `note_ready`.
             self.ready.extend(self.inherited.iter().map(|process| (process.clone(), Millis::MAX)));
         }
         if !led && is_own && !had_items && !was_unclean {
@@ -583,8 +597,9 @@ impl Member {
         self.view.requests.transfer.as_ref().filter(|request| request.epoch == epoch)
     }
 
-    /// Returns the length of the pause that made another member replace this leader. Returns `None` if
-    /// the leader was not paused shortly before, or has led since.
+    /// Returns the length of the pause during which another member replaced this leader. Returns
+    /// `None` if this leader was not paused within the last [`PAUSE_RESULT_MAX`], or has led since
+    /// the pause.
     #[must_use]
     pub fn replacing_pause(&self, now: Millis) -> Option<Millis> {
         let (end, length) = self.pauses.last()?;
@@ -592,14 +607,14 @@ impl Member {
         (is_recent && self.last_led_at < end).then_some(length)
     }
 
-    /// Returns whether requests wait for the end of a leadership transfer.
+    /// Returns whether a leadership transfer is under way. Requests wait for its end.
     #[must_use]
     pub fn is_transferring(&self) -> bool {
         self.transfer.is_some()
     }
 
-    /// Returns the members to which this leader can transfer its leadership: the node `to`, or all
-    /// members in sync.
+    /// Returns the members to which this leader can transfer its leadership now. With `to`, returns
+    /// only the process of this node. Returns no members if this member does not lead.
     #[must_use]
     pub fn transfer_candidates(&self, now: Millis, to: Option<&str>) -> Vec<Process> {
         let can_end = self.view.record.as_ref().is_some_and(|record| record.epoch < EPOCH_MAX);
@@ -619,8 +634,9 @@ impl Member {
     }
 
     /// Starts a leadership transfer to the node `to`, or to any member in sync. Returns the
-    /// candidates. This leader answers no requests until another leads, for at most
-    /// [`TRANSFER_HOLD_MAX`]. Without candidates, this leader continues to answer requests.
+    /// candidates. If there are any, this leader stops answering requests until another member
+    /// leads, for at most [`TRANSFER_HOLD_MAX`]. Without candidates, this leader continues to
+    /// answer requests.
     pub fn start_transfer(&mut self, now: Millis, to: Option<&str>) -> Vec<Process> {
         let candidates = self.transfer_candidates(now, to);
         if !candidates.is_empty() {
@@ -630,37 +646,38 @@ impl Member {
         candidates
     }
 
-    /// Abandons a transfer under way: this leader answers requests again. If it has sent the record
-    /// that names another leader, it first replaces it.
+    /// Abandons the transfer under way: this leader answers requests again. If it has already sent
+    /// a record that names another leader, it first replaces that record.
     pub fn end_transfer(&mut self) {
         self.transfer = None;
     }
 
-    /// Names the members in sync after the transfer under way, the next leader first. All must have
-    /// all changes of requests that this leader has answered. This leader must draw no CAS value until
-    /// it answers requests again: the next leader starts at the value of [`Self::note_next_cas`].
+    /// Sets the members in sync for the record of the transfer under way, the next leader first.
+    /// Each must have all changes of the requests that this leader has answered. This leader must
+    /// draw no CAS value until it answers requests again, because the next leader starts at the
+    /// value of [`Self::note_next_cas`].
     pub fn transfer_to(&mut self, in_sync: Vec<Process>) {
         if self.transfer.is_some() {
             self.transfer = Some(Transfer::To(in_sync));
         }
     }
 
-    /// Notes that the leader's port has refused a connection: the machine runs, but the process may
-    /// have ended.
+    /// Records that the leader's port has refused a connection. The machine runs, but the leader's
+    /// process may have ended.
     pub fn note_refusal(&mut self, leader: &Process) {
         let before = if self.refusals.0 == leader.incarnation { self.refusals.1 } else { 0 };
         self.refusals = (leader.incarnation, before + 1);
         self.read_soon();
     }
 
-    /// Notes that another process has the leader's port: the leader's process has ended.
+    /// Records that another process listens on the leader's port. The leader's process has ended.
     pub fn note_replaced(&mut self, leader: &Process) {
         self.refusals = (leader.incarnation, REFUSALS_UNTIL_DEAD);
         self.read_soon();
     }
 
-    /// Notes that a full sync will start, which removes all items. Returns false if this member must
-    /// keep its items, because the record names it as in sync, or a pending swap may make it the
+    /// Starts a full sync, which removes all items of this member. Returns false if this member
+    /// must keep its items: the record names it as in sync, or a pending swap may make it the
     /// leader.
     #[must_use]
     pub fn start_full_sync(&mut self) -> bool {
@@ -671,51 +688,52 @@ impl Member {
         may
     }
 
-    /// Returns whether a delta sync may start. It takes no acknowledged change away, so this member
-    /// may stand for election before the sync is complete. It may not start while a swap is pending,
-    /// which may make this member the leader.
+    /// Returns whether a delta sync may start. A delta sync removes no acknowledged change.
+    /// Therefore this member may stand for election before the sync is complete. The sync may not
+    /// start while a swap is pending, because that swap may make this member the leader.
     #[must_use]
     pub fn may_start_delta_sync(&self) -> bool {
         self.pending_swaps.is_empty()
     }
 
-    /// Returns whether a full sync of this member is incomplete.
+    /// Returns whether this member has started a full sync and not completed it.
     #[must_use]
     pub fn lacks_items(&self) -> bool {
         self.lacks_items
     }
 
-    /// Notes that a full sync is complete.
+    /// Records that the full sync is complete.
     pub fn end_sync(&mut self) {
         self.lacks_items = false;
     }
 
-    /// Notes that this leader is ready for followers. The members that were in sync with the
-    /// previous leader leave the members in sync if they do not connect within [`LAG_MAX`].
+    /// Records that this leader is ready for followers. A member that was in sync with the previous
+    /// leader does not stay in sync if it does not connect within [`LAG_MAX`].
     pub fn note_ready(&mut self, now: Millis) {
         self.lacks_items = false;
         self.ready.extend(self.inherited.iter().map(|process| (process.clone(), now)));
     }
 
-    /// Notes that the leader has accepted a connection.
+    /// Records that the leader has accepted a connection. Resets the count of refusals.
     pub fn note_connected(&mut self) {
         self.refusals = (0, 0);
     }
 
-    /// Returns whether the leader has sent a heartbeat in the last [`PROMISE_TIME`].
+    /// Returns whether the election promise of this member to its leader is still in force. Each
+    /// heartbeat that this member answers with a promise renews it for [`PROMISE_TIME`].
     #[must_use]
     pub fn hears_leader(&self, now: Millis) -> bool {
         now < self.promised_until
     }
 
-    /// Handles a heartbeat of a leader with this end of CAS values. Returns whether this member
-    /// promises not to stand for election for [`PROMISE_TIME`], and to draw no CAS value below the end
-    /// if it is elected.
+    /// Handles a heartbeat of a leader. `cas_end` is the end of CAS values in the heartbeat.
+    /// Returns whether this member promises not to stand for election for [`PROMISE_TIME`], and to
+    /// draw no CAS value below `cas_end` if it is elected.
     pub fn note_heartbeat(&mut self, leader: &Process, cas_end: u64, now: Millis) -> bool {
         self.cas.note_end(cas_end);
         let is_followed = self.view.record.as_ref().is_some_and(|record| record.leader == *leader);
-        // Make no promise while a swap is pending, because it may be an election of this member, with
-        // values below the end.
+        // Make no promise while a swap is pending. The swap may be an election of this member with
+        // a range of CAS values below `cas_end`.
         let may_promise = is_followed && self.pending_swaps.is_empty();
         if may_promise {
             self.promised_until = self.promised_until.max(now + PROMISE_TIME);
@@ -723,8 +741,8 @@ impl Member {
         may_promise
     }
 
-    /// Handles the acknowledgement of a heartbeat by a member. `synced_until` is the time up to
-    /// which it has all changes, or `None` if it lacks items. `promise` is the member's election
+    /// Handles a member's acknowledgement of a heartbeat. `synced_until` is the time up to which
+    /// the member has all changes, or `None` if it lacks items. `promise` is the member's election
     /// promise, if it has made one.
     pub fn note_ack(
         &mut self,
@@ -748,28 +766,28 @@ impl Member {
         }
     }
 
-    /// Notes that the connection of a member has ended.
+    /// Records that the connection of a member has ended.
     pub fn note_disconnected(&mut self, member: &Process) {
         self.note_not_ready(member);
     }
 
-    /// Notes that a member has not completed a sync. A member that was in sync with the previous
-    /// leader stays in sync until the time up to which it has all changes is too old.
+    /// Removes a member without a complete sync from `ready`. A member inherited from the previous
+    /// leader stays until its time in `ready` is older than [`LAG_MAX`].
     fn note_not_ready(&mut self, member: &Process) {
         if !self.inherited.contains(member) {
             self.ready.remove(member);
         }
     }
 
-    /// Notes that a member needs a full sync, so that it must leave the members in sync. The sync
-    /// may start when [`Self::may_be_in_sync`] returns false.
+    /// Removes a member that needs a full sync from the members in sync. The sync may start when
+    /// [`Self::may_be_in_sync`] returns false for the member.
     pub fn exclude(&mut self, member: &Process) {
         self.inherited.remove(member);
         self.ready.remove(member);
     }
 
-    /// Returns the other processes for which replies must wait when this leader starts: those in the
-    /// record, and those in pending swaps.
+    /// Returns the other processes whose acknowledgements this leader's replies must wait for when
+    /// it starts: the members in sync of the record and of pending swaps.
     #[must_use]
     pub fn named_in_sync(&self) -> BTreeSet<Process> {
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
@@ -777,8 +795,8 @@ impl Member {
         named.filter(|process| **process != self.settings.me).cloned().collect()
     }
 
-    /// Returns whether the process with this incarnation may stand for election: it is in sync by
-    /// the record, by a pending swap, or by the next swap.
+    /// Returns whether the process with this incarnation may stand for election, because the
+    /// record, a pending swap or the next swap names it as in sync.
     #[must_use]
     pub fn may_be_in_sync(&self, incarnation: u64, now: Millis) -> bool {
         let mut ready = self.ready.iter();
