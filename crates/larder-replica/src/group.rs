@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 pub struct Process {
     /// The name of the node.
     pub node: String,
-    /// The incarnation: random, drawn when the process started.
+    /// A random number that the process drew when it started.
     pub incarnation: u64,
 }
 
-/// The record of a group. Each change is one compare-and-swap on its revision.
+/// The record of a group. Every change of the record is one compare-and-swap on its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The fencing epoch, from 1. It rises with each change of leader.
     pub epoch: u32,
-    /// The leading process, not only its node: a restarted node is another process.
+    /// The process that leads. After a restart, the same node runs another process.
     pub leader: Process,
-    /// The members in sync, the leader among them. Other members may stand for election only if all
+    /// The members in sync, including the leader. Other members may stand for election only if all
     /// members in sync have lost their items, or after `unclean_after`.
     pub in_sync: Vec<Process>,
     /// The CAS values that the leader may draw.
@@ -31,12 +31,12 @@ pub struct Record {
     pub unclean_after: Option<Millis>,
 }
 
-/// The minimum length of a reservation.
+/// The minimum length of a reservation of CAS values.
 pub const CAS_RANGE_LEN_MIN: u64 = 1 << 20;
-/// The end of all values. JSON parsers lose precision above it.
+/// The end of all CAS values. JSON parsers that use doubles lose precision above it.
 pub const CAS_END: u64 = 1 << 53;
 
-/// The CAS values that a leader may draw: from `from` to below `to`.
+/// The CAS values that a leader may draw: at least `from`, and below `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CasRange {
     /// The first value; at least 1.
@@ -46,7 +46,8 @@ pub struct CasRange {
 }
 
 impl CasRange {
-    /// Returns the range of a leader that starts with this value, unless it needs a longer one.
+    /// Returns the range of minimum length that starts at this value. Clamps both bounds to valid
+    /// values.
     #[must_use]
     pub fn starting_at(from: u64) -> Self {
         let from = from.clamp(1, CAS_END);
@@ -71,13 +72,14 @@ impl Record {
 /// The maximum epoch. Records with a higher one are malformed.
 pub const EPOCH_MAX: u32 = i32::MAX as u32;
 
-/// The revision of a value in the coordinator, for compare-and-swap; 0 if there is no value.
+/// The revision of a value at the coordinator, for compare-and-swap; 0 if there is no value.
 pub type Revision = u64;
 
 /// The addresses of a node, each `HOST:PORT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The address for clients: `--advertise`, or else the first TCP listener; `None` without both.
+    /// The address for clients: `--advertise`, or the first TCP listener if that option is not set;
+    /// `None` without either.
     pub clients: Option<String>,
     /// The address for other nodes of the cluster.
     pub members: String,
@@ -90,18 +92,18 @@ pub struct GroupView {
     pub record: Option<Record>,
     /// The revision of the record.
     pub revision: Revision,
-    /// The incarnations of the processes with a lease, by node.
+    /// The incarnation of each process that has a lease. The keys are names of nodes.
     pub live: BTreeMap<String, u64>,
-    /// The addresses of all nodes that have ever joined, by node.
+    /// The addresses of all nodes that have ever joined. The keys are names of nodes.
     pub addresses: BTreeMap<String, Addresses>,
-    /// The requests of operators in the coordinator.
+    /// The operator requests that the coordinator stores.
     pub requests: OperatorRequests,
 }
 
-/// The requests of operators to a group.
+/// The operator requests to a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRequests {
-    /// The changes that wait for acknowledgements. `None` selects the `--ack` of the leader.
+    /// Which changes wait for acknowledgements. `None` selects the `--ack` option of the leader.
     pub ack: Option<AckMode>,
     /// The pending request for a leadership transfer, if there is one.
     pub transfer: Option<TransferRequest>,
@@ -110,11 +112,11 @@ pub struct OperatorRequests {
 /// A request for a leadership transfer. It expires after a few seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferRequest {
-    /// The number that identifies the request.
+    /// The revision at which the request was written. It identifies the request.
     pub number: Revision,
     /// The epoch of the leader that must transfer its leadership. Other leaders ignore the request.
     pub epoch: u32,
-    /// The node that must lead next; `None`: any member in sync.
+    /// The node that must lead next. `None` permits any member in sync.
     pub to: Option<String>,
 }
 
@@ -125,14 +127,15 @@ impl GroupView {
         self.live.get(&process.node) == Some(&process.incarnation)
     }
 
-    /// Returns whether another process of the same node has a lease: the node has restarted.
+    /// Returns whether another process of the same node has a lease, because the node has
+    /// restarted.
     #[must_use]
     pub fn is_replaced(&self, process: &Process) -> bool {
         self.live.get(&process.node).is_some_and(|incarnation| *incarnation != process.incarnation)
     }
 }
 
-/// A failed request to the coordinator. A change that failed may still have taken effect.
+/// A failed request to the coordinator. A failed change may still take effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoordinatorError {
     /// No server is configured.
@@ -143,7 +146,7 @@ pub enum CoordinatorError {
     Failed {
         /// The server's name and address, for error messages.
         server: String,
-        /// The reason, in the words of the server or of the system.
+        /// The error message of the server or of the operating system.
         reason: String,
     },
     /// The process has not logged in yet.
@@ -152,21 +155,22 @@ pub enum CoordinatorError {
     /// The process has not found the identity of its cluster yet.
     #[error("the identity of the cluster is not known yet")]
     IdentityPending,
-    /// The coordinator has another cluster of the same name: the value of this key has changed.
+    /// The coordinator has another cluster with the same name: the identity stored under this key
+    /// has changed.
     #[error("another cluster has this name: the identity in {0} has changed")]
     OtherCluster(String),
-    /// A server's reply lacks a part.
+    /// A server's reply lacks this part.
     #[error("malformed reply of the coordinator: {0} is missing")]
     MalformedReply(&'static str),
     /// The value of this key has an invalid format.
     #[error("malformed value of the key {0}")]
     MalformedValue(String),
-    /// Another process has changed the shard map in between.
+    /// Another process has changed the shard map between the read and the write.
     #[error("the shard map has changed; retrying")]
     MapChanged,
 }
 
-/// A store of the records of groups. Any store with linearizable reads and compare-and-swap is
+/// A store for the records of groups. Any store with linearizable reads and compare-and-swap is
 /// suitable.
 pub trait Coordinator {
     /// Reads the group.
@@ -176,11 +180,11 @@ pub trait Coordinator {
     /// malformed record.
     fn read(&mut self) -> Result<GroupView, CoordinatorError>;
 
-    /// Replaces the record if its revision is `revision` (0: there is no record). Returns the new
-    /// revision; `None` if the record has another revision.
+    /// Replaces the record if its revision is `revision`; 0 means that there is no record. Returns
+    /// the new revision, or `None` if the record has another revision.
     ///
     /// # Errors
-    /// [`CoordinatorError`]: the record may have been replaced.
+    /// [`CoordinatorError`]: the swap may still take effect.
     fn swap(
         &mut self,
         revision: Revision,

@@ -1,5 +1,5 @@
-//! The handshake at the start of a connection: identification and mutual authentication by the
-//! cluster secret.
+//! The handshake at the start of a connection: both sides identify themselves, and authenticate
+//! each other with the cluster secret.
 //!
 //! ```text
 //! peer that connects (FollowerHandshake)        node that accepts (LeaderHandshake)
@@ -25,10 +25,10 @@ pub enum HandshakeError {
     /// The peer requires a secret, and this node has none.
     #[error("the peer requires a cluster secret: set --cluster-secret")]
     SecretNeeded,
-    /// The peer does not prove that it has the secret.
+    /// This node requires a proof of the secret, and the peer sent none.
     #[error("the peer has no cluster secret, and this server requires one")]
     SecretMissing,
-    /// A follower is a member of another group.
+    /// The peer requests to follow, but is a member of another group.
     #[error("the peer belongs to another group")]
     Group,
     /// The peer is a member of another cluster.
@@ -40,8 +40,8 @@ pub enum HandshakeError {
     /// The peer has sent a refusal, with this reason.
     #[error("the peer refuses: {0}")]
     Refused(String),
-    /// The handshake does not allow the peer's frame, or the purpose in it requires a membership
-    /// that the peer lacks.
+    /// The peer's frame is not valid at this point of the handshake, or its purpose requires a
+    /// membership that the peer lacks.
     #[error("unexpected frame in the handshake")]
     Unexpected,
 }
@@ -57,21 +57,21 @@ pub struct AdmittedPeer {
     pub group: Option<String>,
     /// The peer's request.
     pub purpose: Purpose,
-    /// The number of the connection. It rises with each connection of the peer's process.
+    /// The number of the connection. It rises with each connection that the peer's process opens.
     pub link: u64,
 }
 
-/// The process that has accepted a connection.
+/// The identity of the process that has accepted a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderIdentity {
     /// The name of its node; empty for a server that is not a member of a cluster.
     pub node: String,
     /// The incarnation of the process.
     pub incarnation: u64,
-    /// The epoch of the process as the leader of a group; 0 if the process does not lead or is not
+    /// The epoch in which the process leads its group; 0 if the process does not lead or is not
     /// ready to lead.
     pub epoch: u32,
-    /// The time on a clock of the process when it accepted the connection, in milliseconds.
+    /// The time at which the process accepted the connection, in milliseconds on its clock.
     pub time: u64,
 }
 
@@ -84,22 +84,22 @@ pub struct LeaderHandshake {
     group: Option<String>,
     /// The identity of this node's cluster; 0 if it is unknown.
     cluster: u128,
-    /// The peer and its nonce, while its proof is outstanding.
+    /// The peer and its nonce, while this side waits for the peer's proof.
     hello: Option<(AdmittedPeer, Nonce)>,
 }
 
 impl LeaderHandshake {
     /// Creates the state of a new connection. `nonce` must be a fresh random number. `group` is the
-    /// group of this node (`CLUSTER/GROUP`), and `cluster` the identity of its cluster, 0 if it is
-    /// unknown.
+    /// group of this node (`CLUSTER/GROUP`). `cluster` is the identity of its cluster, or 0 if it
+    /// is unknown.
     #[must_use]
     pub fn new(secret: Option<Secret>, nonce: Nonce, group: Option<String>, cluster: u128) -> Self {
         Self { secret, nonce, group, cluster, hello: None }
     }
 
     /// Handles the peer's next frame, and appends the reply to `out`. Returns the peer once it is
-    /// admitted; `None` before. The caller sends `out` after an error, too, because `out` then
-    /// contains the refusal.
+    /// admitted; `None` before. After an error, `out` contains the refusal, and the caller must
+    /// send it before it closes the connection.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.
@@ -158,7 +158,7 @@ impl LeaderHandshake {
         }
     }
 
-    /// Checks the membership that the request of a peer requires.
+    /// Checks whether the peer's membership permits its request.
     fn admit(
         &self,
         name: &str,
@@ -190,12 +190,12 @@ impl LeaderHandshake {
     }
 }
 
-/// Returns the cluster of a name `CLUSTER/GROUP`.
+/// Returns the cluster part of a name `CLUSTER/GROUP`.
 fn cluster(group: &str) -> &str {
     group.split('/').next().unwrap_or_default()
 }
 
-/// The handshake of the side that has connected.
+/// The handshake of the side that opens the connection.
 #[derive(Debug)]
 pub struct FollowerHandshake {
     secret: Option<Secret>,
@@ -219,7 +219,7 @@ impl FollowerHandshake {
     }
 
     /// Handles the peer's next frame, and appends the reply to `out`. Returns the peer's identity
-    /// when the peer accepts; `None` before.
+    /// once the peer accepts the connection; `None` before.
     ///
     /// # Errors
     /// [`HandshakeError`]: the caller must close the connection.
@@ -359,7 +359,8 @@ mod tests {
             let other = refused(hello(VERSION, Some("demos/0"), purpose));
             assert_eq!(other, Err(HandshakeError::Cluster));
         }
-        // Clusters with the same name and other identities refuse each other, if both know theirs.
+        // Clusters with the same name but different identities refuse each other if both know their
+        // identity.
         for purpose in [follow(), Purpose::Forward, moves()] {
             for (own, peers, is_admitted) in [(44, 45, false), (44, 0, true), (0, 45, true)] {
                 let mut leader =

@@ -1,13 +1,13 @@
-//! Writes the states of items to batches, and splits large values into parts.
+//! Writes item states to batches, and reads large values in pieces.
 
 use crate::frame::{BatchWriter, ItemState, State, TimeLeft, ValueState};
 use larder_store::{Expiry, Item, Lease, Now, Value};
 
-/// The maximum length of a value within a batch, in bytes. Longer values, and each
-/// [`Value::Large`], follow the batch in parts.
+/// The maximum length of a value within a batch, in bytes. The sender sends a longer value, and
+/// every [`Value::Large`], in parts after the batch.
 const WHOLE_LEN_MAX: usize = 64 << 10;
 
-/// A large value that the sender sends in parts.
+/// A large value of which the sender has sent a part.
 #[derive(Debug)]
 pub(crate) struct PartialValue<L> {
     pub(crate) value: LargeValue<L>,

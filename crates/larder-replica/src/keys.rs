@@ -1,5 +1,5 @@
-//! A set of keys. A sender collects the keys of its next states in it, and a follower the keys that
-//! it sends in a delta sync.
+//! A set of keys. A sender collects the keys of the states that it will send next. A follower
+//! collects the keys that it sends in a delta sync.
 
 const EMPTY: u32 = u32::MAX;
 
@@ -11,22 +11,22 @@ struct Entry {
     is_sent: bool,
 }
 
-/// A set of keys in the order of insertion. A flag of each key tells whether the key is sent.
+/// A set of keys in order of insertion. Each key has a flag that states whether the key is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// A hash table with open addressing, whose values are positions in `entries`. It is at most
-    /// half full.
+    /// A hash table with open addressing. Its values are positions in `entries`. It is at most half
+    /// full.
     table: Vec<u32>,
     /// The number of unsent keys.
     left: usize,
 }
 
 impl Keys {
-    /// Adds a key, and marks it as unsent. Returns false if the set already contains the key as
-    /// unsent, or if the key or the set is too long. A key has at most 2^16 - 1 bytes, and all keys
-    /// together have at most about 2^32 bytes.
+    /// Adds a key, or marks a sent key as unsent again. Returns false if the set already contains
+    /// the key as unsent, or if the key or the set would be too long: a key may have at most 2^16 -
+    /// 1 bytes, and all keys together at most about 2^32 bytes.
     pub(crate) fn push(&mut self, key: &[u8], hash: u64) -> bool {
         if 2 * (self.entries.len() + 1) > self.table.len() {
             self.grow();
@@ -51,7 +51,7 @@ impl Keys {
         true
     }
 
-    /// Returns the slot of a key in the table, or the free slot for it.
+    /// Returns the slot of a key in the table, or the free slot in which to insert it.
     #[expect(clippy::cast_possible_truncation, reason = "the mask is below")]
     fn find(&self, key: &[u8], hash: u64) -> usize {
         let mask = self.table.len() - 1;

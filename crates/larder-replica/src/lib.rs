@@ -1,5 +1,5 @@
-//! Replication of a cache, without sockets, threads or clocks: the stream from a leader to a
-//! follower, elections, and the shard map.
+//! Replication of a cache: the stream from a leader to a follower, elections, and the shard map.
+//! This crate uses no sockets, threads or clocks.
 //!
 //! ```text
 //!  leader                                                    follower

@@ -1,10 +1,11 @@
 //! Mutual authentication of nodes by a shared secret, which is never sent.
 //!
-//! A proof is an HMAC-SHA256 (RFC 2104) of the side that proves and of the nonces of both sides. So
-//! it is valid for one connection and one side. The secret does not encrypt the stream.
+//! A proof is an HMAC-SHA256 (RFC 2104) over the name of the proving side and the nonces of both
+//! sides. So a proof is valid for one side of one connection only. The secret does not encrypt the
+//! stream.
 //!
-//! A fingerprint of the secret, which etcd stores, shows at the start of a process whether it has
-//! the secret of its cluster.
+//! etcd stores a fingerprint of the secret. When a process starts, it compares its own fingerprint
+//! with the stored one to detect a wrong secret.
 
 use crate::frame::Nonce;
 use hmac::{Hmac, KeyInit, Mac};
@@ -14,10 +15,10 @@ use std::fmt;
 /// The minimum length of a secret, in bytes.
 pub const SECRET_LEN_MIN: usize = 16;
 
-/// The number of rounds of a fingerprint.
+/// The number of PBKDF2 rounds for a fingerprint.
 const ROUNDS: u32 = 100_000;
 
-/// A cluster secret, which debug output does not show.
+/// A cluster secret. Its debug output does not contain the secret.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
@@ -32,21 +33,21 @@ impl fmt::Debug for Secret {
 pub enum Side {
     /// The side that accepts the connection.
     Leader,
-    /// The side that has connected.
+    /// The side that opens the connection.
     Follower,
 }
 
 impl Secret {
-    /// Reads a secret from the contents of a file: all bytes except surrounding ASCII white space.
-    /// Returns `None` if they are fewer than [`SECRET_LEN_MIN`].
+    /// Reads a secret from the contents of a file, without leading and trailing ASCII white space.
+    /// Returns `None` if fewer than [`SECRET_LEN_MIN`] bytes remain.
     #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         let secret = file.trim_ascii();
         (secret.len() >= SECRET_LEN_MIN).then(|| Self(secret.to_vec()))
     }
 
-    /// Computes a fingerprint for a place that others can read, with PBKDF2 (RFC 8018). It takes
-    /// [`ROUNDS`] rounds, so that guessing a secret from it takes long.
+    /// Computes a fingerprint with PBKDF2 (RFC 8018), for storage that others can read. The
+    /// [`ROUNDS`] rounds make it slow to guess the secret from the fingerprint.
     #[must_use]
     pub fn fingerprint(&self, salt: &[u8]) -> [u8; 8] {
         pbkdf2::pbkdf2_hmac_array::<Sha256, 8>(&self.0, salt, ROUNDS)

@@ -1,16 +1,18 @@
-//! The leader's side of a stream: reads keys from the journals and sends the states of their items.
+//! The leader's side of a stream: reads changed keys from the journals and sends the states of
+//! their items.
 //!
-//! Order of changes: a handle changes an item first and then writes its key to its journal. The
-//! sender reads the key first and then the item. So the state that it sends is at least as new as
-//! the change. One thread reads all states for a follower, so the follower never receives an older
-//! state of a key after a newer one. A full sync walks through all items, and sends them in the
-//! same stream.
+//! Order of changes: a handle first changes an item and then writes the item's key to the handle's
+//! journal. The sender first reads the key and then the item. So the state that it sends is at
+//! least as new as the change. One thread reads all states for a follower, so the follower never
+//! receives an older state of a key after a newer one. A full sync iterates over all items and
+//! sends their states in the same stream.
 //!
 //! Order of flushes: the engine counts flushes, and journals do not contain them. In each step the
-//! sender takes keys from the journals, then reads the count, then reads the items. If the count
-//! has risen, the sender sends a `Flush` before the items. A flush that happens after the count was
-//! read is sent in a later step. It cannot remove an item that was stored after the flush: the key
-//! of such an item is still in a journal, and the sender sends the item after the `Flush`.
+//! sender takes keys from the journals, then reads the count of flushes, then reads the items. If
+//! the count has risen, the sender sends a `Flush` before the items. If a flush happens after the
+//! sender has read the count, a later step sends that flush. The follower then keeps items that
+//! were stored after the flush: their keys are still in a journal, and the sender sends these items
+//! after the `Flush`.
 
 use crate::frame::{BatchWriter, ChangedKeyQueue, Frame, PART_LEN_MAX, Position, State};
 use crate::item_writer::{PartialValue, whole, write_item};
@@ -24,12 +26,14 @@ use larder_store::{
 use std::sync::Arc;
 use std::task::Waker;
 
-/// The maximum number of keys that a step takes from the follower and from the journals.
+/// The maximum number of keys that one step takes from the journals and from the follower's queue
+/// of changed keys.
 const KEYS_MAX: usize = 256;
-/// The length in bytes from which a batch takes no more changed keys. In a full sync, the batch
-/// takes further items up to twice this length. The last item may exceed either limit.
+/// Once a batch has this length in bytes, the sender adds no more changed keys to it. In a full
+/// sync, it adds further items up to twice this length. The last item may make a batch exceed
+/// either limit.
 const BATCH_LEN: usize = 256 << 10;
-/// The maximum number of parts of a large value in one step.
+/// The maximum number of parts of a large value that one step sends.
 const PARTS_MAX: usize = 4;
 /// The approximate number of items that the first step of a full sync visits.
 const WALK_ITEMS: usize = 64;
@@ -41,14 +45,14 @@ const WALK_ITEMS_MAX: usize = 1024;
 /// The minimum time between two checkpoints in milliseconds: see `lineage.rs`.
 const CHECKPOINT_INTERVAL_MS: u64 = 20;
 
-/// The caller's next action after a step. In each case the caller first sends the output.
+/// The caller's next action after a step. The caller always sends the output first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Call [`Sender::step`] again.
     More,
-    /// Nothing is left to send: wait until [`Sender::has_more`] returns true.
+    /// Nothing is left to send. Wait until [`Sender::has_more`] returns true.
     Idle,
-    /// Wait until the waker is called: the engine reads items from slower storage.
+    /// The engine is reading items from slower storage. Wait until it calls the waker.
     Waiting,
 }
 
@@ -57,22 +61,22 @@ pub enum Step {
 pub struct SenderCounts {
     /// Sent states, including the states of removed items.
     pub states: u64,
-    /// Changes for which no separate state was sent, because one state covers several changes of a
+    /// Changes for which no separate state was sent, because one state covered several changes of a
     /// key.
     pub coalesced: u64,
     /// Started full syncs.
     pub full_syncs: u64,
     /// Started delta syncs.
     pub delta_syncs: u64,
-    /// Overruns of a journal: its writer has overwritten keys that were not sent. Each causes a
-    /// full sync.
+    /// Overruns of a journal: its writer overwrote keys that the sender had not read. Each overrun
+    /// causes a full sync.
     pub overruns: u64,
     /// Sent flushes.
     pub flushes: u64,
 }
 
-/// A watermark that was sent. A follower that acknowledges `number` has all changes before
-/// `offsets`, and has applied the first `generation` flushes.
+/// A sent watermark. A follower that acknowledges `number` has all changes before `offsets`, and
+/// has applied the first `generation` flushes of the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentWatermark {
     /// The number of the watermark on its connection.
@@ -89,23 +93,25 @@ pub struct Sender<E: Engine> {
     engine: E,
     journals: Arc<Journals>,
     readers: Vec<Reader>,
-    /// The number of rounds through the readers so far. It determines the first reader of each
-    /// round.
+    /// The number of times that the sender has taken keys from the readers. It determines the
+    /// reader from which the next round starts.
     next: usize,
-    /// Whether the follower has a valid start: a resumed position, a delta sync or a full sync.
+    /// Whether the stream has started, at a resumed position, with a delta sync or with a full
+    /// sync. False also after an overrun: the next step starts a full sync.
     has_started: bool,
-    /// The number of the leader's flushes that are sent.
+    /// The number of the leader's flushes that the stream has covered.
     generation: u64,
-    /// The walk of a full sync that is under way.
+    /// The iteration over all items of a full sync under way.
     walk: Option<E::Walk>,
     walk_items: usize,
-    /// The delta sync that is under way.
+    /// The delta sync under way.
     delta_sync: Option<DeltaSync>,
     keys: Keys,
-    /// The slots of an export: only their items are sent. `None`: all items.
+    /// The slots of an export: the sender sends only their items. `None` outside of exports: it
+    /// sends all items.
     slots: Option<SlotSet>,
-    /// The time of the oldest unsent change, in milliseconds, as of the last time that keys were
-    /// taken from the journals.
+    /// The time of the oldest unsent change, in milliseconds. Updated when the sender takes keys
+    /// from the journals.
     oldest: u64,
     large: Option<PartialValue<E::Lease>>,
     fetches: Vec<E::PendingRead>,
@@ -119,10 +125,10 @@ pub struct Sender<E: Engine> {
     watermark_generation: u64,
     /// The watermarks since the last [`Sender::take_watermarks`].
     sent_watermarks: Vec<SentWatermark>,
-    /// The state of `Journals::settle` for a checkpoint that is not settled yet: the batches that
-    /// were under way when the checkpoint started.
+    /// The state of `Journals::settle` for a checkpoint that is not settled yet: the batch counters
+    /// of the journals at the first `settle` after the start of the checkpoint.
     open_checkpoint: Option<Vec<u64>>,
-    /// The number of the last batch before the last checkpoint, and the time of the checkpoint in
+    /// The number of the last batch before the last checkpoint, and the time of that checkpoint in
     /// milliseconds. `None` before the first checkpoint since the last full sync.
     last_checkpoint: Option<(u64, u64)>,
     counts: SenderCounts,
@@ -131,21 +137,22 @@ pub struct Sender<E: Engine> {
 /// The state of a delta sync.
 #[derive(Debug)]
 struct DeltaSync {
-    /// The contents of the `DeltaSyncStart` frame; `None` after this frame is sent.
+    /// The position for the `DeltaSyncStart` frame; `None` once the frame is sent.
     unsent_start: Option<Position>,
-    /// Keys from the follower whose items are not sent yet.
+    /// Keys from the follower whose item states are not sent yet.
     changed_keys: ChangedKeyQueue,
     /// Whether the follower has sent all its keys.
     has_all_keys: bool,
 }
 
 impl<E: Engine> Sender<E> {
-    /// Creates the stream to a follower at `position`. `incarnation` identifies this process, and
-    /// `succession` is the start of its leadership.
+    /// Creates the stream to a follower at `position`. `incarnation` identifies this process.
+    /// `succession` is the state at the start of its leadership.
     ///
-    /// The stream resumes if `position` is in the journals of this process, and they still have all
-    /// later keys. From a position in the journals of the previous leader, it starts with a delta
-    /// sync if `succession` and the journals allow that. Otherwise it starts with a full sync.
+    /// If `position` is in the journals of this process, and they still have all later keys, the
+    /// stream resumes there. If `position` is in the journals of the previous leader, and
+    /// `succession` and the journals reach back far enough, the stream starts with a delta sync.
+    /// Otherwise it starts with a full sync.
     pub fn new(
         engine: E,
         journals: Arc<Journals>,
@@ -185,12 +192,12 @@ impl<E: Engine> Sender<E> {
         sender
     }
 
-    /// Creates the stream of an export: all items of these slots, and their changes.
+    /// Creates the stream of an export. It contains all items of these slots, and their changes.
     pub fn for_export(engine: E, journals: Arc<Journals>, slots: SlotSet) -> Self {
         Self { slots: Some(slots), ..Self::new(engine, journals, 0, None, None) }
     }
 
-    /// Returns whether all changes before these journal offsets are sent.
+    /// Returns whether all changes before the journal offsets `ends` are sent.
     #[must_use]
     pub fn has_sent(&self, ends: &[u64]) -> bool {
         let has_read = |(at, end): (usize, &u64)| {
@@ -221,15 +228,15 @@ impl<E: Engine> Sender<E> {
         });
     }
 
-    /// Adds keys from the follower ([`ChangedKeys::bytes`](crate::ChangedKeys::bytes)). The stream
-    /// will contain the states of the items with these keys.
+    /// Adds encoded keys from the follower ([`ChangedKeys::bytes`](crate::ChangedKeys::bytes)). The
+    /// stream will contain the item states of these keys.
     pub fn push_changed_keys(&mut self, keys: Vec<u8>) {
         if let Some(delta_sync) = &mut self.delta_sync {
             delta_sync.changed_keys.push(keys);
         }
     }
 
-    /// Notes that the follower has sent its last keys.
+    /// Records that the follower has sent its last changed keys.
     pub fn end_changed_keys(&mut self) {
         if let Some(delta_sync) = &mut self.delta_sync {
             delta_sync.has_all_keys = true;
@@ -242,8 +249,8 @@ impl<E: Engine> Sender<E> {
         self.delta_sync.is_some()
     }
 
-    /// Returns whether the next step will start a full sync: the first step, or the step after an
-    /// overrun.
+    /// Returns whether the next step will start a full sync. True before the first step of a stream
+    /// that cannot resume or start a delta sync, and after an overrun.
     #[must_use]
     pub fn starts_with_full_sync(&self) -> bool {
         !self.has_started
@@ -261,7 +268,7 @@ impl<E: Engine> Sender<E> {
         self.batch
     }
 
-    /// Returns the watermarks since the last call.
+    /// Returns the watermarks sent since the last call.
     pub fn take_watermarks(&mut self) -> Vec<SentWatermark> {
         std::mem::take(&mut self.sent_watermarks)
     }
@@ -272,7 +279,7 @@ impl<E: Engine> Sender<E> {
         self.walk.is_some()
     }
 
-    /// Returns the number of bytes of the journals that this sender has not read yet.
+    /// Returns the number of bytes in the journals that this sender has not read yet.
     #[must_use]
     pub fn lag_bytes(&self) -> u64 {
         self.readers.iter().map(Reader::lag_bytes).sum()
@@ -305,8 +312,8 @@ impl<E: Engine> Sender<E> {
             || self.engine.flush_generation() != self.generation
     }
 
-    /// Appends the next frames to `out`: a few hundred KiB at most. The engine calls `waker` after
-    /// [`Step::Waiting`].
+    /// Appends the next frames to `out`, usually a few hundred KiB at most. After
+    /// [`Step::Waiting`], the engine calls `waker` when a read has ended.
     pub fn step(&mut self, now: Now, waker: &Waker, out: &mut Vec<u8>) -> Step {
         if self.large.is_some() {
             self.send_parts(out);
@@ -331,7 +338,7 @@ impl<E: Engine> Sender<E> {
             Frame::DeltaSyncStart { before, generation: self.generation }.write(out);
         }
         if self.keys.is_done() && self.take_keys(now).is_err() {
-            // The next step starts a full sync, unless the caller closes the connection before.
+            // The next step starts a full sync, unless the caller closes the connection first.
             self.counts.overruns += 1;
             self.has_started = false;
             return Step::More;
@@ -372,8 +379,8 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Starts a full sync. The readers start at the ends of the journals before the walk starts, so
-    /// each change is in the journals or in the walk.
+    /// Starts a full sync. Moves the readers to the ends of the journals before the walk over all
+    /// items starts. So each change is in the journals or in the walk.
     fn start_full_sync(&mut self, out: &mut Vec<u8>) {
         self.counts.full_syncs += 1;
         self.readers = self.journals.from(0).iter().map(Reader::at_end).collect();
@@ -394,8 +401,8 @@ impl<E: Engine> Sender<E> {
         let Self { engine, journals, readers, next, delta_sync, keys, slots, counts, .. } = self;
         keys.clear();
         if let Some(DeltaSync { changed_keys, has_all_keys, .. }) = delta_sync {
-            // Half of the room is for the journals, so that they do not overrun during a long delta
-            // sync.
+            // Reserve half of the room for keys from the journals. Otherwise the journals could
+            // overrun during a long delta sync.
             changed_keys.take(KEYS_MAX / 2, |key| {
                 keys.push(key, engine.hash(key));
             });
@@ -406,8 +413,8 @@ impl<E: Engine> Sender<E> {
         let known = readers.len();
         readers.extend(journals.from(known).iter().map(Reader::at_start));
         let mut oldest = 0;
-        // Each round starts with another journal, so that a journal that is always full does not
-        // starve the others.
+        // Start each round with another journal. A journal that is always full must not starve the
+        // others.
         *next += 1;
         let first = *next % readers.len().max(1);
         let (before, from_first) = readers.split_at_mut(first);
@@ -430,7 +437,7 @@ impl<E: Engine> Sender<E> {
         Ok(())
     }
 
-    /// Looks up the unsent keys, and writes their states to the batch.
+    /// Looks up the unsent keys, and writes the states of their items to the batch.
     fn send_keys(&mut self, now: Now, batch: &mut BatchWriter, waker: &Waker, out: &mut Vec<u8>) {
         let Self { engine, keys, large, fetches, .. } = self;
         let unsent: Vec<(usize, u64)> = keys.unsent().collect();
@@ -452,7 +459,8 @@ impl<E: Engine> Sender<E> {
                 Lookup::Pending => {
                     let wanted = ReadRequest { hash, is_read_ahead: false };
                     if engine.start_read(wanted, waker, fetches) == ReadStart::NotNeeded {
-                        // No read is needed: the next step looks the key up again.
+                        // No read from slower storage is needed. The next step looks the key up
+                        // again.
                         waker.wake_by_ref();
                     }
                     continue;
@@ -514,7 +522,7 @@ impl<E: Engine> Sender<E> {
     }
 
     /// Sends a watermark if no sync is under way and all keys taken from the journals are sent.
-    /// Sends none if it would equal the last watermark of the connection. Sends `SyncEnd` before
+    /// Skips a watermark that would equal the last one of the connection. Sends `SyncEnd` before
     /// the first watermark after a sync.
     fn send_watermark(&mut self, out: &mut Vec<u8>) {
         let is_under_way = self.walk.is_some() || self.delta_sync.is_some() || self.large.is_some();
@@ -539,7 +547,7 @@ impl<E: Engine> Sender<E> {
         self.sent_offsets = Some(offsets);
     }
 
-    /// Starts a checkpoint if one is due, and settles it once all batches that were under way have
+    /// Starts a checkpoint if one is due. Settles it once all batches that were under way have
     /// ended.
     fn send_checkpoints(&mut self, now: Now, out: &mut Vec<u8>) {
         if self.large.is_some() {

@@ -1,4 +1,4 @@
-//! Sets of slots.
+//! Sets of cluster slots.
 
 use larder_protocol::{SLOTS, slot};
 use std::fmt::{self, Display};
@@ -39,7 +39,7 @@ impl SlotSet {
         self.contains(slot(key))
     }
 
-    /// Adds a slot. Ignores numbers from [`SLOTS`] on.
+    /// Adds a slot. Ignores a number that is not below [`SLOTS`].
     pub fn insert(&mut self, slot: u16) {
         if let Some(word) = self.0.get_mut(usize::from(slot / 64)) {
             *word |= 1 << (slot % 64);
@@ -87,7 +87,8 @@ impl SlotSet {
         (0..SLOTS).filter(|slot| self.contains(*slot))
     }
 
-    /// Returns a bitmap: one bit for each slot, slot 0 in the lowest bit of the first byte.
+    /// Returns the set as a bitmap with one bit per slot. Slot 0 is the lowest bit of the first
+    /// byte.
     pub fn to_bytes(&self) -> impl Iterator<Item = u8> {
         self.0.iter().flat_map(|word| word.to_le_bytes())
     }
@@ -101,7 +102,7 @@ impl SlotSet {
         set
     }
 
-    /// Removes and returns the `count` highest slots.
+    /// Removes and returns the `count` slots with the highest numbers.
     pub(crate) fn take_last(&mut self, count: usize) -> Self {
         let left = self.len().saturating_sub(count);
         let last: Self = self.iter().skip(left).collect();
@@ -118,7 +119,7 @@ impl FromIterator<u16> for SlotSet {
     }
 }
 
-/// Writes ranges: `0-1023,2048`.
+/// Writes the slots as ranges, such as `0-1023,2048`.
 impl Display for SlotSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut slot, mut separator) = (0, "");
@@ -144,7 +145,7 @@ impl fmt::Debug for SlotSet {
     }
 }
 
-/// The error for an invalid text of a slot set.
+/// The error for text that is not a valid slot set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid slots: expected ranges of numbers below {SLOTS}, such as 0-1023,2048")]
 pub struct SlotsError;

@@ -1,14 +1,15 @@
-//! The unit of times, and pauses of the process.
+//! The unit of time, and detection of process pauses.
 
-/// Milliseconds, as a duration or as a time. The clock of times continues while the machine is
-/// suspended. Names of this type have no unit; those of other integers end in `_ms` or `_MS`.
+/// Milliseconds, as a duration or as a time. The clock must continue while the machine is
+/// suspended. Names of this type have no unit suffix. Names of other integers in milliseconds end
+/// in `_ms` or `_MS`.
 pub type Millis = u64;
 
-/// The time between two iterations of the member's loop from which on the process was paused. The
-/// longest step of an iteration, a request to the coordinator, takes less.
+/// A longer gap between two iterations of the member's loop counts as a pause of the process. The
+/// longest step of an iteration, a request to the coordinator, takes less time.
 const PAUSE_MIN: Millis = 1000;
 
-/// Detects pauses of the process from the times of the iterations of a loop.
+/// Detects pauses of the process from the gaps between iterations of a loop.
 #[derive(Debug, Default)]
 pub(crate) struct PauseWatch {
     /// The time of the last iteration; `None` before the first one.
@@ -18,7 +19,7 @@ pub(crate) struct PauseWatch {
 }
 
 impl PauseWatch {
-    /// Notes an iteration.
+    /// Records an iteration of the loop at this time.
     pub(crate) fn note(&mut self, now: Millis) {
         let gap = self.last.map_or(0, |last| now.saturating_sub(last));
         if gap > PAUSE_MIN {
