@@ -1,9 +1,9 @@
 //! Delta sync: after a change of leader, members exchange only the items that may differ.
 //!
-//! A member also records each change that it receives from its leader in its own journals. So when
+//! A member also records each change that it receives from its leader in its own journals. When
 //! member A becomes the leader, A's journals have the keys of all changes that A has and member B
-//! may lack, and B's journals have the keys of all changes that B has and A may lack. Checkpoints
-//! give each member the offsets at which these keys start in its own journals:
+//! may lack. Likewise, B's journals have the keys of all changes that B has and A may lack.
+//! Checkpoints give each member the offsets at which these keys start in its own journals:
 //!
 //! ```text
 //! journals of the previous leader   ────────┬─────────┬──────────┬────────▶
@@ -13,21 +13,23 @@
 //! A checkpoint (`ends`, `own`) states: every change that A has stored before `own` is before
 //! `ends` in the previous leader's journals. B has all changes before its offset. So if `ends` is
 //! not after B's offset, all changes that A has and B lacks are after `own`. The same holds with A
-//! and B exchanged: B sends the keys after its own checkpoint, and A answers with the states of
-//! these keys. B stores them even if they are older, because A leads. The previous leader may
-//! return as a member: the offsets are positions in its own journals, so it needs no checkpoints.
+//! and B exchanged: B sends the keys after its own checkpoint, and A replies with the states of
+//! these keys. B stores these states even if they are older than its own, because A leads. The
+//! previous leader may return as a member. It needs no checkpoints, because the offsets are
+//! positions in its own journals.
 //!
-//! A reader sees a change of an item before its key is in a journal. So when the sender starts a
-//! checkpoint, keys of states that it has sent may be missing in the journals. The sender sends
-//! `ends` only when all batches that were under way have ended (`Journals::settle`).
+//! A reader can see a change of an item before the item's key is in a journal. So when the sender
+//! starts a checkpoint, the journals may lack keys whose states it has already sent. The sender
+//! sends `ends` only when all batches that were under way at that time have ended
+//! (`Journals::settle`).
 
 use crate::frame::Position;
 use std::collections::VecDeque;
 
-/// The maximum number of checkpoints that are kept. Beyond it, the oldest are dropped.
+/// The maximum number of checkpoints of a stream. A further checkpoint drops the oldest.
 const CHECKPOINTS_MAX: usize = 256;
 
-/// A pair of positions: in the leader's journals, and in the member's journals.
+/// Offsets in the leader's journals, and the corresponding offsets in the member's own journals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Checkpoint {
     /// Offsets in the leader's journals. All changes that the member stored before `own` are before
@@ -37,21 +39,22 @@ struct Checkpoint {
     own: Vec<u64>,
 }
 
-/// The checkpoints of a stream.
+/// The checkpoints of a stream, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checkpoints {
     checkpoints: VecDeque<Checkpoint>,
-    /// The `own` of a checkpoint whose `ends` are not received yet.
+    /// The `own` of a checkpoint whose `ends` have not arrived yet.
     open: Option<Vec<u64>>,
 }
 
 impl Checkpoints {
-    /// Starts a checkpoint at these offsets of the member's own journals.
+    /// Starts a checkpoint at these offsets in the member's own journals.
     pub(crate) fn start(&mut self, own: Vec<u64>) {
         self.open = Some(own);
     }
 
-    /// Completes the last started checkpoint. Without one, does nothing.
+    /// Completes the open checkpoint with these offsets in the leader's journals. Without an open
+    /// checkpoint, does nothing.
     pub(crate) fn settle(&mut self, ends: Vec<u64>) {
         let Some(own) = self.open.take() else { return };
         if self.checkpoints.len() >= CHECKPOINTS_MAX {
@@ -61,8 +64,8 @@ impl Checkpoints {
     }
 }
 
-/// The progress of a process in following its last leader. A delta sync after a change of leaders
-/// needs it.
+/// The position that a process reached in the stream of its last leader, with the checkpoints of
+/// that stream. A delta sync after a change of leader needs it.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     position: Position,
@@ -86,8 +89,8 @@ impl Lineage {
     }
 
     /// Returns the offsets in this process's own journals after which another member may lack
-    /// changes. That member has all changes before `offsets` in the leader's journals. Returns
-    /// `None` if no checkpoint is old enough.
+    /// changes. `offsets` are that member's offsets in the leader's journals: it has all changes
+    /// before them. Returns `None` if no checkpoint is old enough.
     pub(crate) fn own_since(&self, offsets: &[u64]) -> Option<Vec<u64>> {
         let Some(Checkpoints { checkpoints, .. }) = &self.checkpoints else {
             return Some(offsets.to_vec());
@@ -100,11 +103,12 @@ impl Lineage {
     }
 }
 
-/// The state of a member at the start of its leadership. Its senders need it to start delta syncs.
+/// The state of a member at the start of its leadership. The member's senders need this state to
+/// start delta syncs.
 #[derive(Clone, Debug)]
 pub struct Succession {
     lineage: Lineage,
-    /// The number of this member's own flushes at that time.
+    /// The number of this member's own flushes at the start of its leadership.
     generation: u64,
 }
 

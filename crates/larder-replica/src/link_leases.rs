@@ -1,10 +1,10 @@
-//! Leases of a connection for forwarded requests, as the forwarding node grants them to the leader.
+//! Leases that a forwarding node grants to a leader on a connection for forwarded requests.
 //!
 //! A forwarding node may report a change as failed only when the leader can no longer execute it.
-//! Closing the connection is not enough: bytes can wait in the network or in the memory of a paused
-//! leader. So the leader executes forwarded changes only until the end of a lease
-//! ([`larder_store::Fence`]). The lease ends at a time on the leader's own clock, which the
-//! forwarding node estimates from heartbeats:
+//! Closing the connection is not enough: the bytes of the change may be delayed in the network or
+//! in the memory of a paused leader. So the leader executes forwarded changes only until the end of
+//! a lease ([`larder_store::Fence`]). The end of a lease is a time on the leader's own clock. The
+//! forwarding node estimates that clock from heartbeats:
 //!
 //! ```text
 //! forwarding node                                    leader
@@ -17,48 +17,49 @@
 //! reports the changes as lost
 //! ```
 //!
-//! The factor 0.98 allows for clocks whose rates differ from real time by 1 % each.
+//! The factor 0.98 allows for two clocks whose rates each differ from real time by up to 1 %.
 
 use crate::time::Millis;
 use std::collections::VecDeque;
 
-/// The time from the grant of a lease to its end, unless the connection is slow. It is also the time
-/// without a frame from the leader after which the connection is given up.
+/// The time from the grant of a lease to its end, unless the connection is slow. If the leader
+/// sends no frame for this time, the forwarding node closes the connection.
 pub const LEASE_TIME: Millis = 1000;
-/// The maximum of that time on a slow connection. A lease can be behind all requests in the buffers of
-/// the system, which are some megabytes.
+/// The maximum of that time on a slow connection. A lease waits behind all requests in the system's
+/// socket buffers, which can be some megabytes.
 const LEASE_TIME_MAX: Millis = 10_000;
-/// A lease lasts this multiple of the time in which the leader confirms one.
+/// A lease lasts this multiple of the measured time from a grant to its confirmation.
 const DELAYS_PER_LEASE: u64 = 4;
 
-/// The leases of one connection. Times are in milliseconds on the clock of this node, unless they
-/// are on the leader's.
+/// The leases of one connection. Times are on this node's clock, unless the comment names the
+/// leader's clock.
 #[derive(Debug)]
 pub struct LinkLeases {
-    /// A time on the leader's clock, and the time at which it arrived.
+    /// A time on the leader's clock, and the time on this node's clock at which it arrived.
     leader_time: (Millis, Millis),
     /// The latest end of a granted lease, on the leader's clock.
     granted_until: Millis,
     is_closed: bool,
-    /// The written leases that the leader has not confirmed, the oldest first: the number of bytes
-    /// up to the end of the lease, and the time of the grant.
+    /// The written leases that the leader has not confirmed, the oldest first. For each: the value
+    /// of `written` after its frame, and the time of the grant.
     unconfirmed: VecDeque<(u64, Millis)>,
-    /// The time from a grant to its confirmation, as measured last.
+    /// The last measured time from a grant to its confirmation.
     delay: Millis,
-    /// The number of bytes of frames that were sent.
+    /// The total length of the sent frames, in bytes.
     written: u64,
     /// The number of these bytes that the leader has handled.
     received: u64,
     /// The time of the last heartbeat.
     heartbeat_at: Millis,
-    /// The time of the last heartbeat that confirmed further bytes, or all of them.
+    /// The time of the last heartbeat that confirmed further bytes, or that confirmed all written
+    /// bytes.
     progress_at: Millis,
 }
 
 impl LinkLeases {
-    /// Starts with the time on the leader's clock in its `Accepted`, which has just arrived. `delay` is
-    /// the duration of the handshake, which counts as the time from a grant to its confirmation until
-    /// the leader has confirmed a lease.
+    /// Creates the state of a connection. `leader_time` is the time on the leader's clock in its
+    /// `Accepted`, which has just arrived. `delay` is the duration of the handshake. Until the
+    /// leader has confirmed a lease, it stands for the time from a grant to its confirmation.
     #[must_use]
     pub fn new(leader_time: Millis, delay: Millis, now: Millis) -> Self {
         Self {
@@ -74,10 +75,10 @@ impl LinkLeases {
         }
     }
 
-    /// Notes a heartbeat of the leader: the time on its clock, and the number of bytes of frames that
-    /// it has handled.
+    /// Handles a heartbeat of the leader. `sent` is the send time on the leader's clock, and
+    /// `received` the total length of the frames that the leader has handled, in bytes.
     pub fn note_heartbeat(&mut self, sent: Millis, received: u64, now: Millis) {
-        // A heartbeat that was delayed shows an earlier time than the estimate.
+        // Ignore the time in a delayed heartbeat: it is earlier than the estimate.
         if sent >= self.leaders_clock(now) {
             self.leader_time = (sent, now);
         }
@@ -93,9 +94,10 @@ impl LinkLeases {
         }
     }
 
-    /// Grants a lease. Returns its end on the leader's clock, or `None` if the connection is closed.
-    /// The caller must send it, and should send it before waiting requests. The lease counts as
-    /// granted from now on, even if the caller is paused before it sends the lease.
+    /// Grants a lease. Returns the lease's end on the leader's clock, or `None` if the connection
+    /// is closed. The caller must send the lease, and should send it ahead of waiting requests. The
+    /// lease counts as granted from `now` on, even if the caller is paused before it sends the
+    /// lease.
     pub fn grant(&mut self, now: Millis) -> Option<Millis> {
         if self.is_closed {
             return None;
@@ -105,7 +107,8 @@ impl LinkLeases {
         Some(until)
     }
 
-    /// Notes sent bytes of frames. `granted_at` is the time of the grant if they end with a lease.
+    /// Records that `len` bytes of frames were sent. If they end with a lease, `granted_at` is the
+    /// time of its grant.
     pub fn note_written(&mut self, len: u64, granted_at: Option<Millis>) {
         self.written += len;
         self.unconfirmed.extend(granted_at.map(|at| (self.written, at)));
@@ -116,15 +119,16 @@ impl LinkLeases {
         self.is_closed = true;
     }
 
-    /// Returns whether the connection is closed and all its leases have ended: the leader executes
-    /// no more changes that were sent on it.
+    /// Returns whether the connection is closed and all its leases have ended. The leader then
+    /// executes no more changes from this connection.
     #[must_use]
     pub fn have_ended(&self, now: Millis) -> bool {
         self.is_closed && self.leaders_clock(now) >= self.granted_until
     }
 
-    /// Returns whether the leader has handled nothing for the time of a lease, although there were
-    /// frames to handle. Compares the times of heartbeats, because the next one may be behind a long reply.
+    /// Returns whether the leader has handled no frame for [`Self::lease_time`], although there
+    /// were frames to handle. Measures from heartbeat to heartbeat rather than up to now, because
+    /// the next heartbeat may be queued behind a long reply.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.heartbeat_at.saturating_sub(self.progress_at) > self.lease_time()
@@ -136,10 +140,10 @@ impl LinkLeases {
         self.delay.saturating_mul(DELAYS_PER_LEASE).clamp(LEASE_TIME, LEASE_TIME_MAX)
     }
 
-    /// Returns a time that the leader's clock has passed.
+    /// Returns a lower bound of the leader's clock.
     fn leaders_clock(&self, now: Millis) -> Millis {
         let (sent, arrived_at) = self.leader_time;
-        // Both times are rounded down, so their difference can be a millisecond too long.
+        // Both times are rounded down, so their difference can be one millisecond too large.
         let elapsed = now.saturating_sub(arrived_at).saturating_sub(1);
         sent.saturating_add(elapsed / 100 * 98 + elapsed % 100 * 98 / 100)
     }

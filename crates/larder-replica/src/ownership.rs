@@ -1,4 +1,4 @@
-//! The slots for which a leader answers, and the protocol of a migration between two leaders,
+//! The slots for which a leader answers requests, and the migration protocol between two leaders,
 //! without I/O.
 //!
 //! ```text
@@ -10,20 +10,21 @@
 //!
 //!  if the import fails: close_release, replaces the map by an equal one, revoke_release
 //! ```
-//! The two swaps exclude each other, because both replace the same revision. So the exporting
-//! leader never answers for slots that the importing group owns.
+//! The swap of the completion and the swap before `revoke_release` exclude each other, because both
+//! replace the same revision. So the exporting leader never answers for slots that the importing
+//! group owns.
 
 use crate::{Migration, Process, Record, Revision, ShardMap, SlotSet};
 
-/// The slots for which a leader answers: the slots of its group in the map, without the slots that
-/// it has released.
+/// The slots for which a leader answers requests: its group's slots in the map, except for the
+/// slots that it has released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     group: String,
     map: Option<ShardMap>,
     revision: Revision,
-    /// The release by this leader, until the map gives all of its slots to other groups, or the
-    /// release is revoked or dropped.
+    /// The current release by this leader. It ends when the map gives all of its slots to other
+    /// groups, or when it is revoked or dropped.
     released: Option<Release>,
 }
 
@@ -31,10 +32,10 @@ pub struct Ownership {
 struct Release {
     slots: SlotSet,
     to: String,
-    /// The start epoch of the leadership that has released the slots.
+    /// The epoch in which the leadership that released the slots started.
     leadership_epoch: u32,
-    /// Whether the export is under way. After the export, a new map completes the release, or
-    /// [`Ownership::revoke_release`] revokes it.
+    /// Whether the export is under way. After the export, a new map or
+    /// [`Ownership::revoke_release`] ends the release.
     is_open: bool,
 }
 
@@ -63,16 +64,16 @@ impl Ownership {
         self.revision
     }
 
-    /// Returns the slots of this group in the map, released ones included. Returns all slots before
-    /// the first map.
+    /// Returns the slots of this group in the map, including released slots. Returns all slots
+    /// before the first map.
     #[must_use]
     pub fn slots(&self) -> SlotSet {
         self.map.as_ref().map_or_else(SlotSet::all, |map| map.slots_of(&self.group))
     }
 
-    /// Returns the group that receives requests for a slot. For a slot that this leader has
-    /// released, this is the importing group; for any other slot, the owner in the map. Returns
-    /// `None` before the first map, when this group owns all slots.
+    /// Returns the group that should receive requests for a slot: the importing group if this
+    /// leader has released the slot, and otherwise the owner in the map. Returns `None` before the
+    /// first map. Until then, this group owns all slots.
     #[must_use]
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         let owner = self.map.as_ref()?.owner_of(slot)?;
@@ -81,8 +82,8 @@ impl Ownership {
         Some(release.map_or(owner, |release| release.to.as_str()))
     }
 
-    /// Replaces the map by a later one. If the new map gives all released slots to other groups,
-    /// drops the release and returns the number of its slots; otherwise returns 0.
+    /// Replaces the map with a later one. If the new map gives all released slots to other groups,
+    /// drops the release and returns the number of its slots. Otherwise returns 0.
     pub fn update_map(&mut self, map: ShardMap, revision: Revision) -> usize {
         (self.map, self.revision) = (Some(map), revision);
         let own = self.slots();
@@ -91,9 +92,9 @@ impl Ownership {
             .map_or(0, |release| release.slots.len())
     }
 
-    /// Releases slots to another group: this leader answers no more requests for them. Returns
-    /// false and does nothing if there is no map, if the group does not own all of the slots, or if
-    /// there is an earlier release.
+    /// Releases slots to another group. This leader then answers no more requests for them. Does
+    /// nothing and returns false if there is no map, if this leader's group does not own all of the
+    /// slots, or if there is an earlier release.
     pub fn release(&mut self, slots: &SlotSet, to: &str, leadership_epoch: u32) -> bool {
         let has_all = self.map.is_some() && self.slots().includes(slots);
         let can = has_all && self.released.is_none();
@@ -104,7 +105,7 @@ impl Ownership {
         can
     }
 
-    /// Notes that the export of the released slots has ended, with or without success.
+    /// Records that the export of the released slots has ended, with or without success.
     pub fn close_release(&mut self) {
         if let Some(release) = &mut self.released {
             release.is_open = false;
@@ -112,48 +113,48 @@ impl Ownership {
     }
 
     /// Drops the release if it was made in an earlier leadership than `leadership_epoch`, or if
-    /// this node does not lead (`None`). Returns whether it dropped the release. The other group
-    /// cannot complete such a release: its swap compares the record of this group, which has
-    /// changed.
+    /// this node does not lead (`None`). Returns whether it dropped the release. The importing
+    /// group cannot complete such a release: its swap compares this group's record, and that record
+    /// has changed.
     pub fn forget_earlier_release(&mut self, leadership_epoch: Option<u32>) -> bool {
-        // If `leadership_epoch` is older than the term in which this node released the slots, the
-        // release stays.
+        // If `leadership_epoch` is older than the leadership in which this node released the slots,
+        // the release stays.
         let is_earlier = |release: &mut Release| {
             leadership_epoch.is_none_or(|since| since > release.leadership_epoch)
         };
         self.released.take_if(is_earlier).is_some()
     }
 
-    /// Returns whether this leader has released slots that its group still owns in the map.
+    /// Returns whether there is a release that the map does not reflect yet.
     #[must_use]
     pub fn has_release(&self) -> bool {
         self.released.is_some()
     }
 
-    /// Returns whether the export of a release has ended, and this group still owns some of the
-    /// released slots in the map. The map must be replaced before this leader may answer for the
-    /// slots again.
+    /// Returns whether an export has ended although this group still owns some of the released
+    /// slots in the map. The map must be replaced before this leader may answer for the slots
+    /// again.
     #[must_use]
     pub fn has_failed_release(&self) -> bool {
         self.released.as_ref().is_some_and(|release| !release.is_open)
     }
 
     /// Revokes the release: this leader answers for the slots again. The caller must already have
-    /// written `map`. It must replace the revision that the other group would have to replace, so
-    /// that the other group can no longer take the slots over.
+    /// written `map` to the coordinator, as a replacement for the revision that the importing
+    /// group's swap would replace. That swap then fails.
     pub fn revoke_release(&mut self, map: ShardMap, revision: Revision) {
         self.released = None;
         self.update_map(map, revision);
     }
 }
 
-/// A migration whose items the importing leader has, and whose slots the exporting leader has
-/// released.
+/// A migration that only the swap of the map has to complete: the importing leader has all items,
+/// and the exporting leader has released the slots.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedImport<'a> {
     /// The slots, and the names of both groups.
     pub migration: &'a Migration,
-    /// The revision of the map that the importer has read before it requested the release.
+    /// The revision of the map that the importer read before it requested the release.
     pub revision: Revision,
     /// The leader that has released the slots, and its epoch.
     pub exporter: (&'a Process, u32),
@@ -166,8 +167,8 @@ pub struct FinishedImport<'a> {
 pub enum Completion {
     /// The map already has the new owner.
     AlreadyDone,
-    /// Replace the map by this one, if the current map and the records of both groups still have
-    /// the revisions that were read.
+    /// Replace the map with this one, on condition that the map and the records of these two groups
+    /// still have the revisions that were read.
     ReplaceMap(ShardMap, [(String, Revision); 2]),
     /// The migration has failed, with the reason.
     Refused(&'static str),

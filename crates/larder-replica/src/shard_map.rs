@@ -1,4 +1,4 @@
-//! The shard map of a cluster: the group that owns each slot. The coordinator stores it.
+//! The shard map of a cluster states which group owns each slot. The coordinator stores it.
 
 use crate::slot_set::SlotSet;
 use larder_protocol::SLOTS;
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 pub struct ShardMap {
     /// The slots of each group. Every slot is in exactly one set; no set is empty.
     slots: BTreeMap<String, SlotSet>,
-    /// The slots that will migrate to each group. No slot is in two sets, or in the set of the
-    /// group that owns it.
+    /// The slots that will migrate to each group. A slot is in at most one set, and never in the
+    /// set of its owner.
     migrations: BTreeMap<String, SlotSet>,
 }
 
@@ -21,24 +21,24 @@ pub struct Migration {
     pub from: String,
     /// The importing group.
     pub to: String,
-    /// The slots that move with their items.
+    /// The slots that move, with their items.
     pub slots: SlotSet,
 }
 
 /// The reason why migrations cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Earlier migrations are not complete.
+    /// Earlier migrations are not complete: this number of slots must still move to this group.
     #[error("{0} slots have not moved to {1} yet: wait for that, or cancel it")]
     InProgress(usize, String),
-    /// The other groups can export fewer slots than requested.
+    /// The other groups can export only this number of slots, fewer than requested.
     #[error("other groups can export at most {0} slots, because each keeps one")]
     TooMany(usize),
-    /// The plan has no slots: the requested number is 0, the group has its share already, or it has
-    /// no slots to export.
+    /// The plan would contain no slots: the requested number is 0, the group already has its share,
+    /// or the group to drain has no slots.
     #[error("no slots need to move")]
     Nothing,
-    /// No other group could import the slots.
+    /// No other group owns slots, so none could import the slots of the group to drain.
     #[error("no other group has slots: move some to another group first")]
     NoOtherGroup,
 }
@@ -78,7 +78,7 @@ impl ShardMap {
         is_right.then(|| Self { slots: keep_full(slots), migrations: keep_full(migrations) })
     }
 
-    /// Returns the groups that own slots, with their slots, ordered by name.
+    /// Returns each group that owns slots, with its slots, ordered by group name.
     pub fn owners(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
         self.slots.iter().map(|(group, slots)| (group.as_str(), slots))
     }
@@ -89,19 +89,20 @@ impl ShardMap {
         self.owners().find_map(|(group, slots)| slots.contains(slot).then_some(group))
     }
 
-    /// Returns the groups that will import slots, with these slots, ordered by name.
+    /// Returns each group that will import slots, with the slots that it will import, ordered by
+    /// group name.
     pub fn targets(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
         self.migrations.iter().map(|(group, slots)| (group.as_str(), slots))
     }
 
-    /// Returns the slots of a group.
+    /// Returns the slots that a group owns.
     #[must_use]
     pub fn slots_of(&self, group: &str) -> SlotSet {
         self.slots.get(group).cloned().unwrap_or_default()
     }
 
-    /// Returns the next migration, or `None` if none is planned. A cluster carries out one
-    /// migration at a time.
+    /// Returns the next migration, or `None` if none is planned. A cluster runs one migration at a
+    /// time.
     #[must_use]
     pub fn next_migration(&self) -> Option<Migration> {
         let (to, wanted) = self.migrations.first_key_value()?;
@@ -124,7 +125,7 @@ impl ShardMap {
         self.migrations.retain(|_, slots| !slots.is_empty());
     }
 
-    /// Cancels all planned migrations. Returns the number of their slots.
+    /// Cancels all planned migrations. Returns the number of slots that were to migrate.
     pub fn cancel(&mut self) -> usize {
         let migrations = std::mem::take(&mut self.migrations);
         migrations.values().map(SlotSet::len).sum()
@@ -137,9 +138,9 @@ impl ShardMap {
         }
     }
 
-    /// Plans the migration of `count` slots to a group, from the groups with the most slots.
-    /// Without a `count`, plans the number of slots that the group lacks for an even share. Returns
-    /// the number of slots.
+    /// Plans the migration of `count` slots to the group `to`, from the groups with the most slots.
+    /// Without a `count`, plans as many slots as `to` needs for an even share. Returns the number
+    /// of slots.
     ///
     /// # Errors
     /// [`PlanError`].
@@ -170,8 +171,8 @@ impl ShardMap {
         self.add_plan(to, planned)
     }
 
-    /// Plans the migration of all slots of a group to the other groups. The groups with the fewest
-    /// slots get the most. Returns the number of slots.
+    /// Plans the migration of all slots of a group to the other groups. Gives each slot to the
+    /// group with the fewest slots at that point. Returns the number of slots.
     ///
     /// # Errors
     /// [`PlanError`].
