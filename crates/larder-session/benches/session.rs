@@ -1,5 +1,5 @@
-//! A session over the segment engine with 16 requests per poll: `cargo bench -p larder-session`.
-//! Times are per poll; rates count requests.
+//! Measures a session with the segment engine and 16 requests per poll: `cargo bench -p
+//! larder-session`. Times are per poll, and rates are in requests.
 
 #[path = "../examples/workload/mod.rs"]
 mod workload;

@@ -8,26 +8,26 @@ use std::task::Waker;
 /// The settings that all sessions of a server share. Sessions do not change them.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The size of the largest item (`-I`) and memcached's slab classes.
+    /// The maximum item size (`-I`) and memcached's slab classes.
     pub limits: Limits,
     /// Whether `flush_all` is allowed (no `-F`).
     pub flush_enabled: bool,
     /// Whether clients may only read, because this server is a replica.
     pub read_only: bool,
-    /// Whether another node may own items, so that sessions forward requests: see [`Host::owner`].
+    /// Whether another node may own items. Sessions then forward requests: see [`Host::owner`].
     pub forwards: bool,
-    /// Whether the requests come from another node's gateway, which translates HTTP and gRPC. Three
-    /// rules then differ:
+    /// Whether the requests come from another node's gateway, which translates HTTP and gRPC
+    /// requests. Three rules then differ:
     ///
-    /// - A refused store keeps the old value of its key.
+    /// - If a store is refused, the old value of its key stays.
     /// - A lookup does not win the right to recompute an item.
     /// - The key under which clients look up the server list is an ordinary key.
     pub for_gateway: bool,
-    /// The number of requests that a session answers in one poll, before the driver polls other
-    /// connections (`-R`).
+    /// The maximum number of requests that a session answers in one poll (`-R`). The driver then
+    /// polls other connections.
     pub requests_per_poll: usize,
-    /// The length of unsent output, in bytes, above which a session answers no requests until the
-    /// driver has sent some of the output.
+    /// The maximum length of unsent output, in bytes. Above it, a session answers no requests until
+    /// the driver has sent some of the output.
     pub output_max: usize,
     /// The number of databases that RESP's `SELECT` and `COPY` accept. All of them hold the same
     /// items.
@@ -49,40 +49,39 @@ pub struct Context<'a, E: Engine, H: Host> {
     pub host: &'a H,
     /// The settings of all sessions.
     pub settings: &'a Settings,
-    /// A function that makes a waker for this connection. After [`Next::Wait`] or
-    /// [`Progress::hold`], the waker is called on the next event: a read from slower storage has
-    /// ended, a reply to a forwarded request has arrived, or a route has room for more bytes. It is
-    /// also called when replicas have acknowledged a change, or never will.
+    /// Creates a waker for this connection. After [`Next::Wait`] or [`Progress::hold`], the waker
+    /// is called at the next event: a read from slower storage has ended, a reply to a forwarded
+    /// request has arrived, a route has room for more bytes, or replicas have acknowledged a change
+    /// or can no longer acknowledge it.
     pub waker: &'a dyn Fn() -> Waker,
 }
 
 /// The next action of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// All complete requests are answered: keep the unconsumed input and read more.
+    /// All complete requests are answered. Keep the unconsumed input and read more.
     Read {
-        /// The number of bytes that the last request still lacks, at least 1. A driver may reserve
-        /// buffer space for them, up to the driver's own limit.
+        /// The minimum number of missing bytes of the incomplete request, at least 1. A driver may
+        /// reserve buffer space for them, up to the driver's own limit.
         wanted: usize,
     },
-    /// Poll again after the other connections: the session can continue at once. It has reached the
-    /// limit of requests of one poll, has finished a step of a dump or of a list of keys, or does
-    /// not need to wait any more.
+    /// Poll again after the other connections. The session can continue immediately. It has reached
+    /// the limit of requests per poll, has finished a step of a dump or of a key listing, or no
+    /// longer needs to wait.
     Yield,
-    /// Too much output is unsent: send it, then poll again, with or without new input.
+    /// Too much output is unsent. Send it, then poll again, with or without new input.
     Write,
-    /// The next request waits for slower storage or for another node. Send the output, read
-    /// nothing, and poll again after the waker of [`Context`] is called. An earlier poll does no
-    /// harm.
+    /// The next request waits for slower storage or for another node. Send the output, read no
+    /// input, and poll again after the waker of [`Context`] is called. An earlier poll is harmless.
     Wait,
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
-    /// Close the connection at once and drop the held output, because replicas may never acknowledge
+    /// Close the connection immediately and drop the held output. Replicas may never acknowledge
     /// the changes that this output confirms.
     Abandon,
-    /// This server does not own the keys of the next forwarded request. Send the output, then end the
-    /// conversation: the owner can continue after [`Session::answered_part`](crate::Session). Only
-    /// sessions of [`Session::forwarded`](crate::Session::forwarded) return it.
+    /// This server does not own the keys of the next forwarded request. Send the output, then end
+    /// the conversation. The owner continues after [`Session::answered_part`](crate::Session). Only
+    /// sessions created by [`Session::forwarded`](crate::Session::forwarded) return this action.
     NotOwner,
 }
 
@@ -92,14 +91,14 @@ pub struct Progress {
     /// The number of bytes of the input that the driver can drop.
     pub consumed: usize,
     /// Whether the replies of this poll confirm a change that a replica has not acknowledged yet.
-    /// If so, keep the replies, read nothing, and poll again after the waker of [`Context`] is
-    /// called. The first poll without `hold` releases the replies. An earlier poll does no harm.
+    /// If so, keep the replies, read no input, and poll again after the waker of [`Context`] is
+    /// called. The first poll without `hold` releases the replies. An earlier poll is harmless.
     pub hold: bool,
-    /// The next action, unless `hold` says to wait.
+    /// The driver's next action if `hold` is false.
     pub next: Next,
-    /// The numbers of requests that this poll answered, even if their replies are held. A long
-    /// reply counts when its first part is written. A refused store counts before the session has
-    /// discarded its value.
+    /// The requests that this poll answered, including those with held replies. A request with a
+    /// long reply counts when the first part of the reply is written. A refused store counts before
+    /// the session has discarded its value.
     pub answered: AnsweredCounts,
 }
 
@@ -108,8 +107,8 @@ pub(crate) struct PollState {
     /// The number of requests that the poll may still answer.
     pub(crate) left: usize,
     pub(crate) answered: AnsweredCounts,
-    /// Whether some replies are complete, but wait for earlier replies before they are appended to
-    /// the output.
+    /// Whether some replies are complete but not in the output yet, because earlier replies must
+    /// precede them.
     pub(crate) keeps_answers: bool,
 }
 
@@ -133,7 +132,7 @@ impl Step {
 /// The next action after a request.
 pub(crate) enum Flow {
     Continue,
-    /// The request waits for slower storage. It has written nothing, and the session executes it
+    /// The request waits for slower storage. It has written no output, and the session executes it
     /// again later.
     Wait,
     Close,

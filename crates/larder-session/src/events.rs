@@ -1,6 +1,6 @@
-//! Events of requests, for watchers of the log and for counts by prefix. In each poll that may
-//! answer requests, the session reads which events the host observes. If the host observes no
-//! events, an operation takes only one more branch.
+//! Reports events of requests to the host, for watchers of the log and for request counts per key
+//! prefix. In each poll that may answer requests, the session asks the host which events it
+//! observes. If the host observes none, this costs an operation a single branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};
@@ -10,13 +10,13 @@ use larder_protocol::{ReplyFormat, Request, Streams};
 /// An observer that reports the events of one request's operations to the host.
 pub(crate) struct RequestObserver<'r, H> {
     host: &'r H,
-    /// The number of the connection in the log.
+    /// The connection's number in the log.
     client: u64,
-    /// The streams that the host observes: see [`Host::observed`].
+    /// The log streams that the host observes: see [`Host::observed`].
     wanted: Streams,
     by_meta: bool,
-    /// How the request counts for the prefix of its key; `None` if it does not count. The outcome
-    /// of a lookup is filled in later.
+    /// The counter of the key's prefix that this request increments; `None` if it increments none.
+    /// For a lookup, `count_prefix` sets whether it was a hit.
     prefix_event: Option<PrefixEvent>,
 }
 
@@ -33,8 +33,8 @@ impl<'r, H: Host> RequestObserver<'r, H> {
         Self { host, client, wanted, by_meta, prefix_event: event.filter(|_| counts) }
     }
 
-    /// Returns an observer of a request that is not counted by prefix: a request of RESP, HTTP or
-    /// gRPC.
+    /// Returns an observer for a RESP, HTTP or gRPC request. Such requests are not counted by
+    /// prefix.
     pub(crate) fn unprefixed(host: &'r H, client: u64, wanted: Streams) -> Self {
         Self { host, client, wanted, by_meta: false, prefix_event: None }
     }
@@ -73,8 +73,8 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
                 self.log(Streams::FETCHERS, &line);
             }
             Event::Stored { key, outcome, kind, ttl, class, value_len: size } => {
-                // A refused store has no event of its lookup, so the set is counted here. memcached
-                // also counts a set before it allocates the item.
+                // A refused store emits no lookup event, so count the set here. memcached, too,
+                // counts a set before it allocates the item.
                 if matches!(
                     outcome,
                     StoreOutcome::TooLarge | StoreOutcome::OutOfMemory | StoreOutcome::NoCas

@@ -1,12 +1,12 @@
-//! Forwards requests to the leader of this server's group. `forward_upload.rs` forwards stores with a
-//! long value to the leader of any group.
+//! Forwards requests to the leader of this server's own group. `forward_upload.rs` forwards stores
+//! with a long value to the leader of any group.
 //!
-//! The session sends the bytes of complete requests unchanged. The leader parses and answers them
-//! with another session, and this session copies the bytes of the replies to the output. This
-//! session itself answers requests that are not about items (`stats`, logins, `quit`). Forwarded
-//! bytes stay in the input until their replies are complete, so that the session can send them
-//! again if another node becomes leader. If the leader has answered only a part of them, the session
-//! sends the rest.
+//! The session sends the bytes of complete requests unchanged. Another session at the leader parses
+//! and answers them, and this session copies the bytes of the replies to the output. This session
+//! itself answers requests that are not about items (`stats`, logins, `quit`). The forwarded bytes
+//! stay in the input until their replies are complete. If another node becomes leader, the session
+//! sends the same bytes again. If the leader has answered only a part of them, the session sends
+//! the rest.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -23,8 +23,8 @@ use larder_protocol::resp::CommandError;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, reply};
 use larder_store::Engine;
 
-/// The length of a line of keys, in bytes, above which the session closes the connection instead of
-/// waiting for the end of the line.
+/// The maximum length of a line of keys, in bytes. If a line is longer, the session closes the
+/// connection instead of waiting for the end of the line.
 const LINE_LEN_MAX: usize = 1 << 20;
 
 /// Returns the reply format of a request about items, or `None` for other requests.
@@ -41,7 +41,7 @@ fn format<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {
     }
 }
 
-/// Answers a request about items with the error that the group has no leader.
+/// Replies to a request about items with the error that the group has no leader.
 pub(crate) fn refuse(batch: &Batch<'_>, ready: &BatchRequest<'_>, output: &mut Vec<u8>) {
     match ready.kind {
         RequestKind::Get(get) => reply::no_leader(&get.get().format, output),
@@ -69,7 +69,7 @@ pub(crate) fn changes(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
     }
 }
 
-/// Returns the number of requests at the start of a batch that only look up items.
+/// Returns the length of the longest prefix of a batch whose requests only look up items.
 fn count_reads(batch: &Batch<'_>) -> usize {
     let looks_up = |ready: &&BatchRequest<'_>| match ready.kind {
         RequestKind::Get(_) => true,
@@ -89,8 +89,8 @@ impl<E: Engine> Session<E> {
         cx.settings.forwards && cx.host.owner() != Owner::Local
     }
 
-    /// Returns the group whose leader answers requests for a key, or `None` if this server answers
-    /// them.
+    /// Returns the group whose leader must answer requests for a key, or `None` if this server
+    /// answers them.
     pub(crate) fn remote_owner<H: Host>(cx: &Context<'_, E, H>, key: &[u8]) -> Option<GroupIndex> {
         if !cx.settings.forwards {
             return None;
@@ -104,7 +104,7 @@ impl<E: Engine> Session<E> {
         cx.host.owner() == Owner::RemoteWithLocalReads
     }
 
-    /// Answers or forwards the next requests, on a member of a cluster.
+    /// Answers or forwards the next requests on a server that is a member of a cluster.
     #[inline(never)]
     pub(crate) fn answer_batch_in_cluster<H: Host>(
         &mut self,
@@ -149,8 +149,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Forwards the requests of a batch. Answers requests that are not about items, and lookups
-    /// that a replica may answer.
+    /// Forwards the requests of a batch. Answers requests that are not about items. If
+    /// `reads_locally`, also answers lookups at the start of the batch.
     #[cold]
     fn forward_batch<H: Host>(
         &mut self,
@@ -179,8 +179,8 @@ impl<E: Engine> Session<E> {
             return self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch);
         }
         let mut forwarded = ForwardedRequests::new(self.parser);
-        // The requests up to the end of the last complete line. If the next line is incomplete,
-        // only these are forwarded.
+        // The requests up to the end of the last complete line. If the next line is incomplete, the
+        // session forwards only these.
         let mut whole = forwarded.clone();
         for ready in &batch.requests {
             let (class, changes) = match ready.kind {
@@ -189,8 +189,8 @@ impl<E: Engine> Session<E> {
                 RequestKind::Other(index) => {
                     let Some(other) = batch.others.get(index) else { break };
                     let request = &other.request;
-                    // The end of a line of keys and a noop are forwarded with the requests before
-                    // them.
+                    // The end of a line of keys, and a noop, go to the leader together with the
+                    // requests before them.
                     let follows = matches!(request, Request::GetEnd)
                         || matches!(request, Request::Noop(_)) && forwarded.requests > 0;
                     if format(request).is_none() && !follows {
@@ -206,7 +206,7 @@ impl<E: Engine> Session<E> {
             }
         }
         if !forwarded.parser.is_between_lines() {
-            // A line of keys is forwarded as a whole, even if the rest of it is malformed.
+            // Forward a line of keys as a whole, even if the rest of it is malformed.
             let rest = input.get(forwarded.len..).unwrap_or_default();
             match memchr::memchr(b'\n', rest) {
                 Some(end) => {
@@ -254,7 +254,7 @@ impl<E: Engine> Session<E> {
         self.route_to(cx, group, conversation).pass(bytes, false, &(cx.waker)())
     }
 
-    /// Returns the route to a group. Opens it if there is none.
+    /// Returns the route to a group. If there is none, opens one.
     pub(crate) fn route_to<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -311,8 +311,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Consumes the answered part of forwarded requests. The session then sends the rest, or answers
-    /// it. Closes the connection if the part does not end at the end of a request or key.
+    /// Consumes the answered part of forwarded requests. The session then sends the rest to the
+    /// next owner, or answers it. If the part does not end at the end of a request or key, closes
+    /// the connection.
     fn resume_rest<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -332,8 +333,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Moves the state of the parser to the offset `len` in `requests`, and counts the requests
-    /// before it. Returns false if no request ends there.
+    /// Advances the parser to the offset `len` in `requests`, and counts the requests before this
+    /// offset. Returns false if no request ends there.
     fn note_answered<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -367,7 +368,7 @@ impl<E: Engine> Session<E> {
         true
     }
 
-    /// Consumes answered requests of the input or of the queue.
+    /// Consumes `len` bytes of answered requests in the input, or in the queue if `is_queued`.
     pub(crate) fn consume_answered<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -406,8 +407,8 @@ impl<E: Engine> Session<E> {
             let RequestKind::Other(index) = ready.kind else { continue };
             let Some(other) = batch.others.get(index) else { continue };
             self.parser = other.parser;
-            // Clients treat the error as the end of the whole reply. So the rest of the line of
-            // keys is discarded.
+            // Clients treat the error as the end of the whole reply. So the session discards the
+            // rest of the line of keys.
             if self.parser.abandon_line() {
                 self.pending = Pending::DiscardLine;
                 return Step::advance(ready.end);

@@ -1,8 +1,9 @@
-//! Stores with a long value whose key another node owns. The session forwards the value as it
-//! arrives, and keeps the sent bytes until the store has a result. So it can send them to the next
-//! owner, or store them here, if the owner changes before it has executed the store. Without memory
-//! for the sent bytes, such a store fails. The session sends them again piece by piece while the
-//! route has room, so that they delay no requests of other clients.
+//! Forwards stores with a long value to the node that owns the key. The session forwards the value
+//! as it arrives, and keeps the sent bytes until the store has a result. If the owner changes
+//! before it has executed the store, the session sends the kept bytes to the next owner, or stores
+//! them itself if this server is the next owner. Without memory for the sent bytes, such a store
+//! fails. The session sends the bytes again piece by piece while the route has room. So they delay
+//! no requests of other clients.
 //!
 //! ```text
 //!             the key moves away: read the value back            not executed
@@ -21,7 +22,7 @@ use larder_operations::CommandClass;
 use larder_protocol::KEY_LEN_MAX;
 use larder_store::{Engine, HashedKey, Refusal};
 
-/// The maximum length of a piece of a store, in bytes.
+/// The maximum number of bytes of a store that the session passes to the route at once.
 const PIECE_LEN: usize = 64 << 10;
 
 impl<E: Engine> Session<E> {
@@ -40,9 +41,9 @@ impl<E: Engine> Session<E> {
         Step::advance(*head_len)
     }
 
-    /// Forwards a store whose key has moved to another node after this server had started to receive
-    /// its value, of which the last `consumed` bytes of the input are a part. Refuses the store if there
-    /// was no memory for the bytes so far.
+    /// Forwards a store whose key has moved to another node while this server was receiving the
+    /// value. `consumed` is the number of bytes of the current input that belong to the value.
+    /// Refuses the store if there was no memory for the bytes so far.
     #[cold]
     pub(crate) fn forward_received<H: Host>(
         &mut self,
@@ -81,7 +82,7 @@ impl<E: Engine> Session<E> {
         Step::advance(consumed)
     }
 
-    /// Forwards the bytes of a value that have arrived, or handles the result of the store.
+    /// Forwards the arrived bytes of a value, or handles the result of the store.
     #[cold]
     pub(crate) fn resume_forward_upload<H: Host>(
         &mut self,
@@ -101,7 +102,8 @@ impl<E: Engine> Session<E> {
         match route.take(id, output) {
             ForwardOutcome::Pending => (),
             ForwardOutcome::More => route.resume(),
-            // An owner does not execute a store before it has received its last byte.
+            // The owner has not executed a store whose last byte it has not received. Such a store
+            // can be sent again.
             ForwardOutcome::ConnectionLost if upload.is_sent() || !upload.is_kept => {
                 upload.release(cx.host);
                 return Step::finish(0, Next::Close);
@@ -145,8 +147,8 @@ impl<E: Engine> Session<E> {
         Step::advance(bytes.len())
     }
 
-    /// Starts to send the bytes so far to the owner of the key. Stores them if this server is the
-    /// owner.
+    /// Sends the first piece of the store to the owner of the key. If this server is the owner,
+    /// stores the bytes so far and receives the rest of the value.
     fn send_upload<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -182,10 +184,11 @@ impl<E: Engine> Session<E> {
         } else {
             self.discard_body(cx, &store, key, body_len, Refusal::TooLarge, poll);
         }
-        // The key may move away again, and the next upload then reserves memory for the same bytes.
+        // If the key moves away again, the next upload reserves memory for the same bytes itself.
         upload.release(cx.host);
         let step = self.resume(cx, value, poll, output);
-        // The input has not been read yet.
+        // `resume` has consumed kept bytes, not input. The session must look at the input before it
+        // requests more.
         Step { consumed: 0, next: step.next.filter(|next| !matches!(next, Next::Read { .. })) }
     }
 }

@@ -10,7 +10,8 @@ use larder_protocol::{Credentials, Streams, Tuning};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The server's side of commands that need more than the cache. Tests implement a small host.
+/// The server as seen by a session: everything that commands need besides the cache. Tests use a
+/// small implementation.
 pub trait Host {
     /// Returns the version in the reply to `version`, without `VERSION `.
     fn version(&self) -> &str;
@@ -18,15 +19,16 @@ pub trait Host {
     /// Sets the log level (`verbosity`): 0, 1 or 2.
     fn set_verbosity(&self, level: u32);
 
-    /// Answers `stats <topic>`: calls `stat` for each line. The topic `""` is the general page.
+    /// Answers `stats <topic>`: calls `stat` with the name and the value of each line. The topic
+    /// `""` selects the general page.
     fn stats(&self, topic: &[u8], stat: &mut dyn FnMut(&str, &str)) -> StatsAnswer;
 
-    /// Returns the latencies of requests, for each class of commands.
+    /// Returns the latency histograms of requests, one per command class.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
 
-    /// Returns whether the credentials of a login are right. Sessions call it only if the server
+    /// Returns whether the credentials of a login are valid. Sessions call it only if the server
     /// requires a login ([`crate::Session::opening`], [`crate::Session::resp()`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
@@ -50,30 +52,30 @@ pub trait Host {
         Box::new(NoRoute)
     }
 
-    /// Returns the servers of the cluster (`config get cluster`); `None` without a cluster.
+    /// Returns the servers of the cluster for `config get cluster`, or `None` without a cluster.
     fn servers(&self) -> Option<Servers> {
         None
     }
 
-    /// Returns the replication role (`ROLE`, `INFO replication`), or `None` if the server neither
-    /// follows a leader nor accepts followers.
+    /// Returns the replication role for `ROLE` and `INFO replication`, or `None` if the server
+    /// neither follows a leader nor accepts followers.
     fn replication(&self) -> Option<Replication> {
         None
     }
 
-    /// Returns the tracker of items that clients keep copies of, or `None` if there is no tracker.
+    /// Returns the tracker of items in near caches of clients, or `None` if there is no tracker.
     fn tracker(&self) -> Option<&Tracker> {
         None
     }
 
     /// Makes the cache report its changes to the tracker, and returns the tracker. Returns `None`
-    /// if this is not possible.
+    /// if the server cannot track changes.
     fn start_tracking(&self) -> Option<&Tracker> {
         self.tracker()
     }
 
-    /// Requests all changes of the items of other groups for the tracker, because a connection has
-    /// subscribed to prefixes (`BCAST`).
+    /// Makes the tracker request all changes of items from the other groups. A session calls it
+    /// when its connection subscribes to prefixes (`BCAST`).
     fn request_changes(&self) {}
 
     /// Returns whether the connection with this number is open.
@@ -81,15 +83,16 @@ pub trait Host {
         false
     }
 
-    /// Reserves `bytes` of memory for a connection. Returns false if all connections together would
-    /// exceed the limit.
+    /// Reserves `bytes` bytes of memory for a connection. Returns false if the memory of all
+    /// connections would exceed the limit.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Releases reserved bytes.
     fn release(&self, bytes: usize);
 
-    /// Reserves `more` bytes for the sent bytes of a forwarded store, which already has `held` bytes.
-    /// Returns false if all such stores together would exceed the limit. A single store always fits.
+    /// Reserves `more` bytes of memory for the sent bytes of a forwarded store. The store already
+    /// has a reservation of `held` bytes. Returns false if all such stores together would exceed
+    /// the limit. If no other store has a reservation, returns true.
     fn reserve_sent(&self, _held: usize, _more: usize) -> bool {
         true
     }
@@ -102,7 +105,7 @@ pub trait Host {
         true
     }
 
-    /// Switches the background search for expired items on or off.
+    /// Enables or disables the background search for expired items.
     fn enable_crawler(&self, _enable: bool) {}
 
     /// Counts a crawl or dump that a client has requested.
@@ -119,50 +122,52 @@ pub trait Host {
     /// Sets the memory limit (`cache_memlimit`), in MiB.
     ///
     /// # Errors
-    /// The limit is refused. The value is the range of accepted limits, in MiB. If the limit cannot
-    /// change, this range contains only the current one.
+    /// The host refuses the limit. The error value is the range of accepted limits, in MiB. If the
+    /// limit cannot change, the range contains only the current limit.
     fn set_memory_limit(&self, _mib: u32) -> Result<(), RangeInclusive<usize>> {
         Err(0..=0)
     }
 
-    /// Returns whether `stats sizes` counts items.
+    /// Returns whether `stats sizes` is enabled. It then counts items by size.
     fn sizes_tracked(&self) -> bool {
         false
     }
 
-    /// Returns the log streams that have a watcher, and [`Streams::PREFIXES`] if requests are
-    /// counted by prefix. Sessions call it in each poll, except a poll that only checks whether
-    /// held replies may be sent.
+    /// Returns the log streams that have a watcher. Includes [`Streams::PREFIXES`] if the host
+    /// counts requests by prefix. Sessions call it in each poll, except in polls that only check
+    /// whether held replies may be sent.
     fn observed(&self) -> Streams {
         Streams::default()
     }
 
-    /// Logs an event of an item for the watchers of `stream`.
+    /// Logs an event about an item for the watchers of `stream`.
     fn log_item(&self, _stream: Streams, _line: &ItemLine<'_>) {}
 
     /// Counts a request by the prefix of its key.
     fn count_prefix(&self, _key: &[u8], _event: PrefixEvent) {}
 
-    /// Registers a watcher, for which the host keeps log lines. Returns the watcher's number.
+    /// Registers a watcher and returns its number. From then on, the host buffers log lines for the
+    /// watcher.
     ///
     /// # Errors
-    /// [`WatchRefusal`]: the watcher is not registered.
+    /// [`WatchRefusal`]: the host has not registered the watcher.
     fn watch(&self, _streams: Streams) -> Result<u64, WatchRefusal> {
         Err(WatchRefusal::NoLog)
     }
 
-    /// Writes the log lines kept for a watcher.
+    /// Appends the buffered log lines of a watcher to `output`.
     fn read_log(&self, _watcher: u64, _output: &mut Vec<u8>) {}
 
     /// Removes a watcher.
     fn unwatch(&self, _watcher: u64) {}
 
-    /// Returns whether clients may shut the server down (`-A`).
+    /// Returns whether clients may shut down the server (`-A`).
     fn shutdown_allowed(&self) -> bool {
         false
     }
 
-    /// Shuts the server down: at once, or after it has answered the requests that have arrived.
+    /// Shuts down the server: immediately, or if `graceful` after it has answered the requests that
+    /// have arrived.
     fn shut_down(&self, _graceful: bool) {}
 
     /// Reloads the certificates for new connections.
@@ -173,12 +178,12 @@ pub trait Host {
         Err(RefreshRefusal::NotEnabled)
     }
 
-    /// Returns the loaded script whose text has this hash.
+    /// Returns the loaded script whose source has this hash, or `None` if it is not loaded.
     fn script(&self, _hash: &ScriptHash) -> Option<Script> {
         None
     }
 
-    /// Stores the hash of a loaded script.
+    /// Stores a loaded script under the hash of its source.
     fn keep_script(&self, _hash: ScriptHash, _script: Script) {}
 
     /// Removes all loaded scripts (`SCRIPT FLUSH`).
@@ -188,28 +193,29 @@ pub trait Host {
     fn apply_tuning(&self, _tuning: Tuning) {}
 }
 
-/// The assignment of keys to groups.
+/// The shard map as seen by a session: the assignment of keys to groups.
 pub trait GroupMap {
     /// Returns the group that owns a key.
     fn group_of(&self, key: &[u8]) -> GroupIndex;
 
-    /// Returns the groups that own keys or are about to import some, in the order of their indices.
-    /// A flush of all items is sent to each of them.
+    /// Returns the groups that own keys or that will import some, ordered by index. The session
+    /// sends a flush of all items to each of them.
     fn groups(&self) -> Vec<GroupIndex>;
 
     /// Returns the version of the map. It increases when keys move to other groups.
     fn version(&self) -> u64;
 }
 
-/// A classic or binary request, for counts by prefix. Requests of other protocols are not counted.
+/// An event of a classic or binary request, for request counts per key prefix. Requests of other
+/// protocols are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixEvent {
     /// `get` or `gat`; true if it found the item.
     Get(bool),
-    /// A store, even if its item is too large or there is no memory for it. A store with a
-    /// malformed end of its value is not counted.
+    /// A store, including one whose item is too large or for which there is no memory. A store
+    /// whose value has a malformed end is not counted.
     Set,
-    /// A removal, with any outcome.
+    /// A removal, regardless of its outcome.
     Delete,
 }
 
@@ -218,7 +224,7 @@ pub enum PrefixEvent {
 pub enum WatchRefusal {
     /// Watching is forbidden (`-W`).
     NotAllowed,
-    /// The limit of watchers is reached.
+    /// The maximum number of watchers is reached.
     TooMany,
     /// There is no log.
     NoLog,
@@ -227,25 +233,25 @@ pub enum WatchRefusal {
 /// The reason for keeping the current certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshRefusal {
-    /// There is no TLS (no `-Z`).
+    /// The server does not use TLS (no `-Z`).
     NotEnabled,
-    /// Loading the files failed, with this error message.
+    /// Loading the certificate files failed with this error message.
     Failed(String),
 }
 
 /// The end of the reply to a stats request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatsAnswer {
-    /// The end of a page, after the lines passed to `stat`.
+    /// The end of a page. The host has passed the lines to `stat`.
     Lines,
     /// The counters were reset (`stats reset`).
     Reset,
     /// A setting was changed (`stats detail on`).
     Done,
-    /// The counts of requests by prefix (`stats detail dump`).
+    /// The request counts per key prefix (`stats detail dump`).
     Prefixes(BTreeMap<Vec<u8>, PrefixCounts>),
-    /// Whether items are counted by size from now on (`stats sizes_enable`, `sizes_disable`).
+    /// Whether the server counts items by size from now on (`stats sizes_enable`, `sizes_disable`).
     SizesStatus(bool),
-    /// The request is refused, and the session answers with an error.
+    /// The host refuses the request. The session replies with an error.
     Refused(StatsRefusal),
 }

@@ -1,11 +1,11 @@
-//! `Session`: one connection without a socket. Its arguments are bytes, the time and an engine; its
-//! results are bytes and the next action of the driver.
+//! `Session`: the protocol state machine of one connection, without a socket. Its arguments are
+//! bytes, the time and an engine. Its results are bytes and the driver's next action.
 //!
 //! This crate connects the protocol with the operations: `memcached/lower.rs` converts requests to
 //! operations, [`larder_operations`] executes them, and `memcached/get.rs` and `memcached/store.rs`
 //! encode outcomes. `resp/` does the same for RESP. `forward.rs` and `scatter/` send requests to
-//! other nodes, which own their keys. `session/` is the state of a connection, on which all other
-//! folders depend.
+//! the nodes that own their keys. `session/` contains the state of a connection. All other folders
+//! depend on it.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

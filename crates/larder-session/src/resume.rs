@@ -1,5 +1,5 @@
-//! Continues the pending work of a session, and starts it for stores whose value is incomplete in
-//! the input.
+//! Continues the pending work of a session. For a store whose value has not arrived completely,
+//! starts such work.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -12,14 +12,15 @@ use larder_operations::CommandClass;
 use larder_protocol::{KEY_LEN_MAX, Request, Store, reply};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
-/// The longest value, in bytes with its line end, that the session waits for in the input buffer.
-/// The session receives or forwards a longer value in pieces. It also receives a value in pieces if
-/// the item has tags, or if the value is longer than the engine's `upload_len_min`.
+/// The maximum length of a value, in bytes including its line end, that stays in the input buffer
+/// until it is complete. The session receives or forwards a longer value in pieces. It also
+/// receives a value in pieces if the item will have tags, or if the value is longer than the
+/// engine's `upload_len_min`.
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
 
 impl<E: Engine> Session<E> {
-    /// Handles a store whose value is incomplete in the input. Waits for a short value, or receives
-    /// or forwards a long value in pieces. If it refuses the store, discards the value.
+    /// Handles a store whose value has not arrived completely. Waits for the rest of a short value.
+    /// Receives or forwards a long value in pieces. If the store is refused, discards the value.
     pub(crate) fn start_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -33,7 +34,7 @@ impl<E: Engine> Session<E> {
             if self.is_forwarded {
                 return Step::finish(0, Next::NotOwner);
             }
-            // A store with a short value is forwarded when the value is complete.
+            // The session forwards a store with a short value once the value is complete.
             return match body_len <= BUFFERED_BODY_MAX {
                 true => Step::finish(0, Next::Read { wanted: missing(body, input) }),
                 false => self.forward_body(cx, body, input),
@@ -46,8 +47,8 @@ impl<E: Engine> Session<E> {
             self.pending = Pending::Discard { left: body_len, then };
             return Step::advance(body.head_len);
         }
-        // The store takes its tags now, so that a tag dropped while the value arrives invalidates
-        // the item.
+        // Read the tags now: if a client drops a tag while the value arrives, the item must become
+        // invalid.
         let starts_now = store.value_len > 0 && tags::has_tags(&Request::Store(*store));
         let bytes = store.key.decode(scratch);
         let key = HashedKey { bytes, hash: cx.operations.engine.hash(bytes) };
@@ -94,7 +95,8 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Receive(Box::new(arriving));
     }
 
-    /// Refuses a store before its value has arrived: discards the value, then replies.
+    /// Refuses a store before its value has arrived. Discards the `left` bytes of the value, then
+    /// writes the reply.
     pub(crate) fn discard_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -139,7 +141,7 @@ impl<E: Engine> Session<E> {
             Pending::Watch(watcher) => {
                 self.pending = Pending::Watch(watcher);
                 cx.host.read_log(watcher, output);
-                // Watchers send no requests, so their input is discarded.
+                // Watchers send no requests. Discard their input.
                 Step::finish(input.len(), Next::Read { wanted: 1 })
             }
         }
@@ -237,7 +239,7 @@ impl<E: Engine> Session<E> {
         let (consumed, taken) = arriving.take(cx.operations.engine, input);
         let missing = arriving.missing();
         if self.is_forwarded && Self::is_remote(cx) {
-            // The other node keeps the bytes so far, and sends them to the new owner.
+            // The forwarding node keeps the bytes so far and sends them to the new owner.
             self.pending = Pending::Receive(arriving);
             return Step::finish(consumed, Next::NotOwner);
         }

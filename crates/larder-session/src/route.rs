@@ -10,11 +10,13 @@ pub enum Owner {
     Local,
     /// Another node answers the requests, or currently no node does.
     Remote,
-    /// Another node. This server is a replica that is recent enough to answer lookups.
+    /// Another node. This server is a replica whose items are recent enough to answer lookups
+    /// itself.
     RemoteWithLocalReads,
 }
 
-/// A group of servers that replicate the same items. Each server has its own numbering of groups.
+/// The index of a group of servers that replicate the same items. Each server numbers the groups in
+/// its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupIndex(pub u16);
 
@@ -23,7 +25,7 @@ impl GroupIndex {
     pub const OWN: Self = Self(0);
 }
 
-/// The identifier of the requests of one call of [`Route::pass`].
+/// Identifies the requests of one call of [`Route::pass`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardId(pub u64);
 
@@ -38,16 +40,16 @@ pub enum Conversation {
     Resp2,
     /// RESP3.
     Resp3,
-    /// RESP2, from a client with a near cache: the owner sends messages about changes of the items
-    /// that the client reads.
+    /// RESP2, from a client with a near cache. The owner sends messages about changes of the items
+    /// that the client has read.
     TrackedResp2,
     /// RESP3, from a client with a near cache.
     TrackedResp3,
 }
 
 impl Conversation {
-    /// Returns the conversation of the same client with a group. This server receives all changes
-    /// of its own group, so the leader of that group does not track the client's lookups.
+    /// Returns the conversation to use with a group for the same client. This server receives all
+    /// changes of its own group, so the leader of that group need not track the client's lookups.
     pub(crate) fn with(self, group: GroupIndex) -> Self {
         match self {
             Self::TrackedResp2 if group == GroupIndex::OWN => Self::Resp2,
@@ -63,15 +65,15 @@ impl Conversation {
     }
 }
 
-/// The part of forwarded requests that their owner has answered before it stopped to own their
-/// keys.
+/// The part of forwarded requests that the owner answered before it lost ownership of their keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnsweredPart {
     /// The length of the answered requests, in bytes.
     pub len: usize,
-    /// The number of answered keys of the next request, if this is a RESP command on several keys.
+    /// The number of keys of the next request that are already answered, if this request is a RESP
+    /// command on several keys.
     pub keys: usize,
-    /// The number of items found under these keys.
+    /// The number of items found under these answered keys.
     pub found: u64,
 }
 
@@ -80,7 +82,8 @@ pub struct AnsweredPart {
 pub enum ForwardOutcome {
     /// No new reply has arrived.
     Pending,
-    /// A part of the replies has arrived. The owner sends the rest after [`Route::resume`].
+    /// A part of the replies has arrived. The owner pauses, and sends the rest after
+    /// [`Route::resume`].
     More,
     /// All replies have arrived.
     Done,
@@ -88,13 +91,14 @@ pub enum ForwardOutcome {
     Close,
     /// The owner executed none of the requests, so the session can send them again.
     Retry,
-    /// The owner executed only a part of the requests, whose replies have arrived. The session can
-    /// send the others again.
+    /// The owner executed only a part of the requests, and the replies to this part have arrived.
+    /// The session can send the other requests again.
     RetryRest(AnsweredPart),
-    /// The connection to the owner failed. The owner may have executed some of the requests, and
-    /// sends no reply.
+    /// The connection to the owner failed. The owner may have executed some of the requests. No
+    /// further reply arrives.
     ConnectionLost,
-    /// No leader can answer: the group has none, or too many bytes for its leader are unsent.
+    /// No leader can answer: the group has no leader, or this server has too many unsent bytes for
+    /// it.
     NoLeader,
 }
 
@@ -102,33 +106,36 @@ pub enum ForwardOutcome {
 /// conversation at the owner.
 ///
 /// The owner executes requests in the order of the calls of [`Route::pass`], even if the session
-/// takes their replies in another order. If some requests fail ([`ForwardOutcome::Retry`],
-/// [`ForwardOutcome::ConnectionLost`], [`ForwardOutcome::NoLeader`]), all later ones fail in the
-/// same way. After [`ForwardOutcome::RetryRest`] and [`ForwardOutcome::Close`], all later ones end
-/// with [`ForwardOutcome::Retry`].
+/// takes their replies in another order. If requests fail with [`ForwardOutcome::Retry`],
+/// [`ForwardOutcome::ConnectionLost`] or [`ForwardOutcome::NoLeader`], all later requests have the
+/// same outcome. After [`ForwardOutcome::RetryRest`] or [`ForwardOutcome::Close`], all later
+/// requests have the outcome [`ForwardOutcome::Retry`].
 pub trait Route: Send {
-    /// Sends requests. `more` states whether the last request is incomplete; [`Route::pass_rest`]
-    /// then sends the rest of it. The route calls `waker` when the outcome of the requests changes.
+    /// Sends requests. With `more`, the last request is incomplete, and calls of
+    /// [`Route::pass_rest`] send the rest of it. The route calls `waker` when the outcome of the
+    /// requests changes.
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId;
 
-    /// Sends more bytes of the last request to the same node. Drops them if the request has failed.
+    /// Sends more bytes of the last request to the same node. If the request has failed, drops the
+    /// bytes.
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker);
 
-    /// Returns whether the route accepts more bytes of a request, or drops the bytes because the
-    /// request fails. If the result is false, the route calls `waker` when it has room again.
+    /// Returns false if the session must wait before it passes more bytes. The route then calls
+    /// `waker` when it has room again. Returns true if the route has room, or if it will drop the
+    /// bytes because the request has failed.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
-    /// Appends the bytes of the replies that have arrived, and returns the outcome of the requests.
+    /// Appends the arrived bytes of the replies to `into`, and returns the outcome of the requests.
     fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome;
 
     /// Requests the rest of the replies after [`ForwardOutcome::More`].
     fn resume(&mut self);
 
-    /// Drops all requests that have been passed, and their replies.
+    /// Drops all passed requests and their replies.
     fn forget(&mut self);
 }
 
-/// The route to a group that has no leader.
+/// A route for hosts without a cluster. Every request has the outcome [`ForwardOutcome::NoLeader`].
 pub(crate) struct NoRoute;
 
 impl Route for NoRoute {
@@ -154,7 +161,7 @@ impl Route for NoRoute {
     fn forget(&mut self) {}
 }
 
-/// The routes of one session, one for each group to which it has forwarded requests.
+/// The routes of one session: one per group to which the session has forwarded requests.
 #[derive(Default)]
 pub(crate) struct Routes(BTreeMap<GroupIndex, Box<dyn Route>>);
 
@@ -168,7 +175,7 @@ impl Routes {
         self.0.get_mut(&group)
     }
 
-    /// Returns the open route to a group. If there is none, opens a route with `open`.
+    /// Returns the route to a group. If there is none, opens one with `open`.
     pub(crate) fn get_or(
         &mut self,
         group: GroupIndex,

@@ -1,10 +1,10 @@
-//! Conversion of expiry times from their form in requests to times on the server's clock.
+//! Converts expiry times in requests to times on the server's clock.
 
 use larder_operations::expiry_at;
 use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
 use larder_store::{Expiry, Now, Seconds};
 
-/// Returns the expiry for `exptime` in a request that is executed at `now`.
+/// Returns the expiry for the `exptime` of a request that the session executes at `now`.
 pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     let at = match exptime.0 {
         0 => return Expiry::Never,
@@ -15,8 +15,8 @@ pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)).max(now.secs))
 }
 
-/// Returns the expiry for `millis`, counted from `now` or since 1970. Returns `None` if an item
-/// cannot have this expiry: see [`expiry_at`].
+/// Returns the expiry `millis` milliseconds after `now`, or after 1970 if `absolute`. Returns
+/// `None` if an item cannot have this expiry: see [`expiry_at`].
 pub(crate) fn resolve_millis(millis: i64, absolute: bool, now: Now) -> Option<Expiry> {
     let from =
         if absolute { i64::from(now.ahead) * 1000 } else { i64::try_from(now.in_millis()).ok()? };

@@ -1,5 +1,5 @@
-//! A session on a segment engine with 100,000 items (keys of 20 bytes, values of 100), for
-//! `instructions` and the benchmarks of this crate.
+//! A session with a segment engine and 100,000 items (keys of 20 bytes, values of 100 bytes), for
+//! the program `instructions` and the benchmarks of this crate.
 
 use larder_session::Session;
 use larder_session::test_util::TestServer;
@@ -54,7 +54,7 @@ fn write_request(kind: &str, number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns batches of requests of one kind. Each request is for another item.
+/// Returns 256 batches of requests of one kind. Each request is for a different item.
 pub(crate) fn batches(kind: &str) -> Vec<Vec<u8>> {
     let write_batch = |batch| {
         let mut input = Vec::new();
@@ -74,7 +74,7 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Starts a session for requests of one kind, on a server with all items.
+    /// Starts a session for requests of one kind, with a server that has stored all items.
     pub(crate) fn start(kind: &str) -> Self {
         let classes = SizeClasses::new(vec![96, 120, 152, 192, 240, 304, 1 << 20], 59);
         let mut server = TestServer::new(engine(classes.clone()), 1 << 20, classes);

@@ -1,4 +1,4 @@
-//! Scatters batches of memcached's protocol.
+//! Scatter-gather for batches of memcached's protocols.
 
 use super::{Destination, Destinations};
 use crate::Host;
@@ -47,8 +47,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers or forwards requests that start within a line of keys. The first keys of the line are
-    /// answered, so the leader gets each other key as a separate request.
+    /// Answers or forwards requests that start within a line of keys. The first keys of the line
+    /// are already answered, so the leader receives each remaining key as a separate request.
     pub(crate) fn scatter_rest_of_line<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -62,7 +62,7 @@ impl<E: Engine> Session<E> {
         let requests = batch.requests.iter();
         let destinations: ArrayVec<Destination, { Batch::LEN_MAX }> = requests
             .map(|ready| destination(&mut after_change, &batch, ready, scratch))
-            // Without a shard map, the leader gets a flush like other requests.
+            // Without a shard map, the leader receives a flush like any other request.
             .take_while(|of| *of != Destination::AllGroups)
             .collect();
         match destinations.first() {
@@ -77,7 +77,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Sends the requests of a batch to their destinations. The first one is not `Alone` or `PerKey`.
+    /// Sends the requests of a batch to their destinations. The first destination must not be
+    /// `Alone` or `PerKey`.
     fn scatter<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -139,8 +140,8 @@ impl<E: Engine> Session<E> {
         Step::advance(0)
     }
 
-    /// Returns the part for a request that starts at `at` in the input. The caller sets its
-    /// destination.
+    /// Returns the part for a request that starts at the offset `at` in the input. The caller sets
+    /// the part's state.
     fn part(&self, batch: &Batch<'_>, ready: &BatchRequest<'_>, at: usize) -> Part<E> {
         let mut part = Part::new(PartBytes::Input(at..ready.end), PartState::Local(None));
         part.is_repeatable = !changes(batch, ready);
@@ -164,7 +165,7 @@ impl<E: Engine> Session<E> {
         part
     }
 
-    /// Sends a flush to all groups, and executes it here if this server leads its group.
+    /// Sends a flush to all groups. If this server leads its group, executes the flush here.
     fn scatter_to_all_groups<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -190,7 +191,8 @@ impl<E: Engine> Session<E> {
         self.pass_to_all_groups(cx, from, at, (local, &expected), scattered);
     }
 
-    /// Parses a part again, and calls `act` with it. Returns `None` if its bytes are not a request.
+    /// Parses the bytes of a part again, and calls `act` with the request. Returns `None` if the
+    /// bytes are not a request.
     pub(super) fn with_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -206,8 +208,8 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// Returns the current destination of a part, or `None` if its bytes are not a request. The
-    /// part may follow a change.
+    /// Returns the current destination of a part, or `None` if its bytes are not a request. Assumes
+    /// that the part may follow a change.
     pub(super) fn destination_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -219,8 +221,8 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. Returns false if it has to wait for slower storage, or if its bytes are not
-    /// a request.
+    /// Answers a part. Returns false if the part has to wait for slower storage, or if its bytes
+    /// are not a request.
     pub(super) fn answer_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -234,7 +236,7 @@ impl<E: Engine> Session<E> {
         matches!(flow, Some(Flow::Continue))
     }
 
-    /// Answers a part with the error that its group has no leader.
+    /// Replies to a part with the error that its group has no leader.
     pub(super) fn refuse_memcached<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

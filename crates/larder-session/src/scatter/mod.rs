@@ -3,8 +3,8 @@
 //!
 //! `memcached.rs` splits batches of memcached's protocol into parts, and `resp/scatter.rs` splits
 //! batches of RESP. This file gathers the replies. A part is one request, or one key of a multi-key
-//! request. It has at most one key, so that the session can send it to another group if the key has
-//! moved.
+//! request. Because a part has at most one key, the session can send it to another group if the key
+//! has moved.
 
 mod memcached;
 
@@ -29,13 +29,14 @@ pub(crate) enum Destination {
     Group(GroupIndex),
     /// All groups: each group executes the whole request.
     AllGroups,
-    /// The owners of its keys: the session splits the request into one request for each key.
+    /// The owner of each key. The session splits the request into one request per key.
     PerKey,
-    /// This server, but only after the replies to all earlier requests, and not as a part.
+    /// This server. The session answers the request outside of scatter-gather, after it has written
+    /// the replies to all earlier requests.
     Alone,
 }
 
-/// A resolver of the destinations of requests. It takes the requests of a batch in order.
+/// Finds the destinations of the requests of a batch, in request order.
 pub(crate) struct Destinations<'h> {
     shard_map: Option<&'h dyn GroupMap>,
     owner: Owner,
@@ -51,14 +52,15 @@ impl<'h> Destinations<'h> {
         Self { shard_map: host.shard_map(), owner, reads_locally }
     }
 
-    /// Returns a resolver for requests that may follow a change. A replica answers none of them.
+    /// Returns a resolver for requests that may follow a change. A replica does not answer such
+    /// requests itself.
     pub(crate) fn after_change(host: &'h impl Host) -> Self {
         Self { reads_locally: false, ..Self::new(host) }
     }
 
-    /// Calls `find`, and returns its result. Calls it again if the shard map has changed in
-    /// between, so that the result depends on only one version of the map. All requests of a batch
-    /// for one key then have the same destination, which keeps them in order.
+    /// Calls `find` until the shard map has not changed during the call, and returns the result of
+    /// that call. The result then depends on a single version of the map. All requests of a batch
+    /// for one key have the same destination, which preserves their order.
     pub(crate) fn with_stable_map<R>(
         host: &'h impl Host,
         mut find: impl FnMut(&mut Self) -> R,
@@ -73,7 +75,8 @@ impl<'h> Destinations<'h> {
         }
     }
 
-    /// Returns the destination of the next request, which has this key.
+    /// Returns the destination of the next request. `key` is its key, and `looks_up` states whether
+    /// it only looks up items.
     pub(crate) fn next(&mut self, key: &[u8], looks_up: bool) -> Destination {
         let group = self.shard_map.map_or(GroupIndex::OWN, |map| map.group_of(key));
         if group != GroupIndex::OWN {
@@ -102,7 +105,8 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Writes the bytes of the reply that have arrived, except the bytes that may be its trailer.
+    /// Writes the bytes of the reply that have arrived, except for the last bytes, which may be the
+    /// trailer.
     fn write_received(&mut self, output: &mut Vec<u8>) {
         let len = self.answer.len().saturating_sub(self.trailer.len());
         if len > 0 && !self.is_merged {
@@ -115,7 +119,7 @@ impl<E: Engine> Part<E> {
     }
 
     /// Writes the rest of a complete reply. Returns false if the reply lacks the part's trailer.
-    /// The reply is then an error, which also ends the reply of the parts that continue this one.
+    /// The reply is then an error, and the reply to the parts that continue this one ends with it.
     fn write_rest(&mut self, output: &mut Vec<u8>) -> bool {
         let is_right = self.is_dropped || self.answer == self.trailer;
         if !is_right {
@@ -124,8 +128,8 @@ impl<E: Engine> Part<E> {
         self.trailer.is_empty() || is_right
     }
 
-    /// Removes the trailer from a reply of this server. A reply without the trailer is an error:
-    /// the part's state becomes [`PartState::Refused`].
+    /// Removes the trailer from a complete reply. A reply without the trailer is an error: the
+    /// part's state becomes [`PartState::Refused`].
     fn strip_trailer(&mut self) {
         let is_right = match &mut self.state {
             PartState::Local(Some(sending)) => sending.strip_trailer(&self.trailer),
@@ -141,9 +145,9 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Takes the result of a part that waits for this group, before the route forgets it. The owner
-    /// may have answered the part before an earlier part of the session, which the session has sent
-    /// again to the same owner.
+    /// Takes the result of a part that waits for the group `from`, before the route drops it. The
+    /// owner may have answered this part although an earlier part has failed: the session has then
+    /// sent the earlier part again, after this one.
     fn take_result(&mut self, from: GroupIndex, route: &mut dyn Route) {
         let PartState::Remote(group, id) = self.state else { return };
         if group != from {
@@ -183,8 +187,8 @@ impl<E: Engine> ScatterGather<E> {
         }
     }
 
-    /// Returns the memory of the cache, in bytes, that the session has leased for values that it
-    /// writes now or later.
+    /// Returns the cache memory, in bytes, that the session leases for values that it is writing or
+    /// will write.
     pub(crate) fn leased_bytes(&self) -> usize {
         let behind = self.parts.iter().filter_map(|part| match &part.state {
             PartState::Local(sending) => sending.as_ref(),
@@ -205,22 +209,22 @@ impl<E: Engine> ScatterGather<E> {
         }
     }
 
-    /// Drops the replies of the parts that continue the first one.
+    /// Drops the replies of the parts that continue the first part.
     fn drop_rest_of_reply(&mut self) {
         let rest = self.parts.iter_mut().skip(1).take_while(|part| part.continues);
         rest.for_each(|part| part.is_dropped = true);
     }
 
-    /// Returns whether all other parts continue the reply of the first one.
+    /// Returns whether all later parts continue the reply of the first part.
     fn is_last_reply(&self) -> bool {
         self.parts.iter().skip(1).all(|part| part.continues)
     }
 }
 
-/// The next action of the session after one step of the first part.
+/// The session's next action after a step of the first part.
 enum PartStep {
     Done,
-    /// Repeats the step at once.
+    /// Repeats the step immediately.
     Continue,
     Wait(Next),
     Close,
@@ -279,9 +283,9 @@ impl<E: Engine> Session<E> {
         self.consume_answered(cx, scattered.is_queued, scattered.len)
     }
 
-    /// Discards the replies to forwarded parts. Returns whether all forwarded changes have results. The
-    /// session must not close the client's connection before, because the client counts all its
-    /// pending changes as failed then. The first part counts as lost.
+    /// Discards the replies to forwarded parts. Returns whether all forwarded changes have results.
+    /// Until then, the session must not close the client's connection: after the close, the client
+    /// treats all its pending changes as failed. The first part counts as lost.
     fn changes_have_results(&mut self, scattered: &mut ScatterGather<E>) -> bool {
         if let Some(first) = scattered.parts.front_mut() {
             first.state = PartState::ConnectionLost;
@@ -295,7 +299,8 @@ impl<E: Engine> Session<E> {
                         waits |= !part.is_repeatable;
                         break;
                     }
-                    // The replies of the group continue, also those of lookups before a change.
+                    // Request the rest of the group's replies, even replies to lookups. The results
+                    // of later changes follow them.
                     ForwardOutcome::More => route.resume(),
                     _ => part.state = PartState::ConnectionLost,
                 }
@@ -345,7 +350,8 @@ impl<E: Engine> Session<E> {
             ForwardOutcome::ConnectionLost if !part.is_repeatable || part.has_output => {
                 PartStep::Close
             }
-            // Only a command that one server has to finish, such as `RENAME`, can be answered in part.
+            // A part has one key, so only a command that the same server has to finish, such as
+            // `RENAME`, can be answered partially.
             ForwardOutcome::RetryRest(_) => PartStep::Close,
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost => {
                 part.answer.clear();
@@ -367,7 +373,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Writes the end of the first part's reply.
+    /// Writes the rest of the first part's reply, after the reply is complete.
     fn finish_first(&mut self, scattered: &mut ScatterGather<E>, output: &mut Vec<u8>) -> PartStep {
         let Some(part) = scattered.parts.front_mut() else { return PartStep::Done };
         if let Some(split) = &mut scattered.split {
@@ -388,8 +394,8 @@ impl<E: Engine> Session<E> {
             }
         };
         if !is_right && is_line {
-            // Clients treat an error as the end of the whole reply. So the rest of the line of keys
-            // is discarded.
+            // Clients treat an error as the end of the whole reply. So the session discards the
+            // rest of the line of keys.
             if scattered.is_last_reply() && self.parser.abandon_line() {
                 scattered.discards_line = true;
             }
@@ -398,8 +404,8 @@ impl<E: Engine> Session<E> {
         PartStep::Done
     }
 
-    /// Sends the parts that wait for a group to the current owners of their keys, in order.
-    /// `is_lost` states whether the group may have executed some of the parts.
+    /// Sends the parts that wait for `group` to the current owners of their keys, in order.
+    /// `is_lost` states whether `group` may have executed some of the parts.
     fn resend_group<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -410,9 +416,9 @@ impl<E: Engine> Session<E> {
     ) {
         let is_of_group =
             |part: &Part<E>| matches!(part.state, PartState::Remote(of, _) if of == group);
-        // If a change was lost, no lookup of the group is repeated: a lookup that was sent before the
-        // change could show it. The session closes the connection when it reaches the first of these
-        // parts.
+        // If the result of a change was lost, the session repeats no lookup of the group: a lookup
+        // that the client sent before the change could otherwise return the changed item. The
+        // session closes the connection when it reaches the first of these parts.
         let is_lost =
             is_lost && scattered.parts.iter().any(|part| is_of_group(part) && !part.is_repeatable);
         for part in &mut scattered.parts {
@@ -428,7 +434,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Sends a part to the current owner of its key, or answers it if this server is the owner.
+    /// Sends a part to the current owner of its key. If this server is the owner, answers the part.
     fn resend_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -463,7 +469,7 @@ impl<E: Engine> Session<E> {
     /// Sends the request at `at` in the input to all groups. `local` is the reply of this server,
     /// if it leads its group. If `local` differs from `expected`, the client receives `local`, and
     /// the other groups receive no request. Otherwise, the client receives `expected` if all groups
-    /// reply with it, or else the first other reply.
+    /// send that reply, and the first different reply if not.
     pub(crate) fn pass_to_all_groups<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,

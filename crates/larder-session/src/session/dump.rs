@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 /// The form of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// `metadump`.
+    /// `lru_crawler metadump`.
     Meta,
-    /// `mgdump`.
+    /// `lru_crawler mgdump`.
     Keys,
-    /// `cachedump`.
+    /// `stats cachedump`.
     Cache,
-    /// `sizes`, which counts items by size instead of listing them.
+    /// `stats sizes`, which counts items by size instead of listing them.
     Sizes,
 }
 
@@ -31,9 +31,10 @@ pub(crate) struct Dump<E: Engine> {
     items_left: u64,
     /// The number of bytes that the dump may still write.
     bytes_left: usize,
-    /// The number of items by size, in steps of [`SIZE_STEP`].
+    /// The number of items per size class. The key is the size in units of [`SIZE_STEP`], rounded
+    /// up.
     sizes: BTreeMap<usize, u64>,
-    /// The format of statistics and of the end of the dump.
+    /// The reply format of `stats sizes` lines and of the end of the dump.
     format: ReplyFormat<'static>,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Dump<E: Engine> {
 const ITEMS_PER_STEP: usize = 256;
 /// The width of the size classes of `stats sizes`, in bytes, as in memcached.
 const SIZE_STEP: usize = 32;
-/// The limit of the output of `cachedump`, in bytes, as in memcached.
+/// The maximum length of the output of `stats cachedump`, in bytes, as in memcached.
 const CACHEDUMP_LEN_MAX: usize = 2 << 20;
 
 impl<E: Engine> Dump<E> {
@@ -63,12 +64,12 @@ impl<E: Engine> Dump<E> {
         Self { format, ..Self::new(engine, Style::Sizes, Selection::Hash, u64::MAX) }
     }
 
-    /// Returns whether the dump is one of `lru_crawler`, which the host counts.
+    /// Returns whether an `lru_crawler` command started the dump. The host counts these dumps.
     pub(crate) fn is_crawl(&self) -> bool {
         matches!(self.style, Style::Meta | Style::Keys)
     }
 
-    /// Writes the next items, and the end of the dump after the last item.
+    /// Writes the next items. After the last item, writes the end of the dump.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -118,8 +119,8 @@ impl<E: Engine> Dump<E> {
 fn show(style: Style, item: &DumpItem<'_>, output: &mut Vec<u8>) {
     match style {
         Style::Meta => dump::metadump(item, output),
-        // Clients use these keys in later requests, so the dump omits keys that the protocol cannot
-        // carry.
+        // Clients use these keys in later requests. The dump omits keys that the protocol cannot
+        // express.
         Style::Keys if dump::can_be_sent(item) => dump::mgdump(item, output),
         Style::Cache if dump::can_be_sent(item) && !item.binary_key => {
             dump::cachedump(item, output)

@@ -1,5 +1,5 @@
-//! `SCAN` and `KEYS`: list keys. A scan examines some items in each poll, and the session writes
-//! the reply when all keys are collected, because the reply starts with their number.
+//! `SCAN` and `KEYS`, which list keys. A scan examines some items in each poll. The session writes
+//! the reply only when all keys are collected, because the reply starts with the number of keys.
 
 use crate::Host;
 use crate::context::Context;
@@ -9,7 +9,7 @@ use larder_store::{Engine, WalkPosition, WalkState};
 
 /// The approximate number of items that one step examines.
 const ITEMS_PER_STEP: usize = 256;
-/// The limit of the keys of one reply, in bytes.
+/// The maximum length of the encoded keys of one reply, in bytes.
 const KEYS_LEN_MAX: usize = 16 << 20;
 
 /// A `SCAN` or `KEYS` in progress.
@@ -17,16 +17,17 @@ pub(crate) struct KeyScan<E: Engine> {
     walk: E::Walk,
     /// The pattern that keys must match; `None` if every key matches.
     pattern: Option<Vec<u8>>,
-    /// Whether the command is a `SCAN` with a type other than strings, which no item has.
+    /// Whether the command is a `SCAN` for a type other than strings. No item has such a type.
     finds_nothing: bool,
-    /// The number of items to examine before the reply; `None` examines all.
+    /// The number of items that the scan still examines before it replies. `None` if it examines
+    /// all items.
     left: Option<usize>,
     is_scan: bool,
-    /// The encoded keys.
+    /// The collected keys, encoded as RESP bulk strings.
     keys: Vec<u8>,
     /// The number of keys in `keys`.
     count: usize,
-    /// The offset of the next key bytes to write; `None` while the scan collects keys.
+    /// The offset in `keys` of the next byte to write; `None` while the scan collects keys.
     sent: Option<usize>,
     /// The number of bytes reserved at the host.
     pub(crate) reserved: usize,
@@ -59,7 +60,7 @@ impl<E: Engine> KeyScan<E> {
         }
     }
 
-    /// Examines the items of one step, or writes a part of the complete reply.
+    /// Examines the items of one step. Once all keys are collected, writes a part of the reply.
     pub(crate) fn proceed<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -111,7 +112,7 @@ impl<E: Engine> KeyScan<E> {
             }
         });
         if let Some(left) = left {
-            // A step without items counts as one item, so that a sparse index does not prolong a
+            // Count a step without items as one item. Otherwise a sparse index would prolong a
             // SCAN.
             *left = left.saturating_sub(seen.max(1));
         }

@@ -17,12 +17,12 @@ use larder_protocol::{KEY_LEN_MAX, Parser, Streams};
 use larder_store::{AckState, Delivery, Engine};
 use std::sync::Arc;
 
-/// The protocol state of one connection. A connection of memcached's protocols holds no heap memory
-/// between requests. Exceptions are sessions that receive or send a large value, wait for another
-/// component, or have forwarded requests.
+/// The protocol state of one connection. In memcached's protocols, a session owns no heap memory
+/// between requests, unless it receives or sends a large value, waits for another component, or has
+/// forwarded requests.
 ///
-/// Input may arrive in any pieces. The session does not consume an incomplete request, and the
-/// driver passes it again with the bytes that follow:
+/// Input may arrive in pieces of any length. The session does not consume an incomplete request.
+/// The driver passes the request again together with the bytes that follow:
 ///
 /// ```
 /// use larder_session::{Next, Session, test_util::TestServer};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// let classes = SizeClasses::new(vec![96, 512, 4096], 59);
 /// let config = dashmap::Config { limit_bytes: 1 << 20, cas: true, classes: classes.clone(), seed: 7 };
 /// let engine = dashmap::Cache::new(config).handle();
-/// // A `TestServer` has what a thread of larderd has: an engine handle, settings and a clock.
+/// // Like a thread of larderd, a `TestServer` has an engine handle, settings and a clock.
 /// let mut server = TestServer::new(engine, 4096, classes);
 ///
 /// let (mut session, mut output) = (Session::new(), Vec::new());
@@ -46,20 +46,20 @@ use std::sync::Arc;
 pub struct Session<E: Engine> {
     pub(crate) parser: Parser,
     pub(crate) pending: Pending<E>,
-    /// The number of the connection in the log.
+    /// The connection's number in the log.
     pub(crate) client: u64,
-    /// The streams that the host observes in this poll: see [`Host::observed`].
+    /// The log streams that the host observes in this poll: see [`Host::observed`].
     pub(crate) observed: Streams,
     /// Whether the session closes the connection because the client violated the protocol.
     pub(crate) failed: bool,
     /// The state of a RESP connection; `None` in memcached's protocols.
     pub(crate) resp: Option<Box<state::State>>,
-    /// The state that few sessions need. It is boxed, so that the other sessions stay small.
+    /// State that few sessions need. It is boxed to keep the other sessions small.
     rare: Option<Box<RareState<E>>>,
-    /// Whether the session closes the connection after the held replies.
+    /// Whether the session closes the connection after the driver has sent the held replies.
     closes_after_hold: bool,
-    /// Whether another node forwards the requests of this session, which does not forward them
-    /// again.
+    /// Whether another node has forwarded the requests of this session. The session does not
+    /// forward them again.
     pub(crate) is_forwarded: bool,
 }
 
@@ -67,10 +67,10 @@ pub struct Session<E: Engine> {
 pub(crate) struct RareState<E: Engine> {
     /// The state of requests that wait for slower storage.
     pub(crate) storage_wait: StorageWait<E::PendingRead>,
-    /// The position that replicas must acknowledge before the driver may send the replies of the
-    /// last poll.
+    /// The position that replicas must acknowledge before the driver may send the held replies.
     held: Option<E::Position>,
-    /// The routes to the groups that the session has forwarded requests to, possibly its own group.
+    /// The routes to the groups to which the session has forwarded requests. Its own group may be
+    /// among them.
     pub(crate) routes: Routes,
 }
 
@@ -84,7 +84,7 @@ impl<E: Engine> Default for RareState<E> {
 pub(crate) struct StorageWait<R> {
     /// The reads that these requests have started.
     pub(crate) reads: Vec<PendingRead<R>>,
-    /// The tags of the first request that waits, as they were when it was first executed.
+    /// The tags of the first waiting request, as they were when the session first executed it.
     pub(crate) tags: Option<Tags>,
 }
 
@@ -102,17 +102,17 @@ impl<R> StorageWait<R> {
 
 /// A read from slower storage.
 pub(crate) struct PendingRead<R> {
-    /// The hash of the key whose item is read.
+    /// The hash of the key whose item the engine reads.
     pub(crate) hash: u64,
     pub(crate) engine_read: R,
-    /// The state of the read, as this poll has found it.
+    /// The state of the read at the start of this poll.
     pub(crate) delivery: Delivery,
 }
 
 /// The state of a session, for `stats conns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Waiting for a request or its rest.
+    /// Waiting for a request, or for the rest of one.
     Waiting,
     /// Receiving a large value.
     Receiving,
@@ -120,7 +120,7 @@ pub enum State {
     Swallowing,
     /// Sending a large value.
     Sending,
-    /// Writing a dump of items, or a list of keys.
+    /// Writing a dump of items or a list of keys.
     Dumping,
     /// Writing the log. The driver must poll the session regularly, with or without input.
     Watching,
@@ -135,15 +135,15 @@ impl<E: Engine> Default for Session<E> {
 }
 
 impl<E: Engine> Session<E> {
-    /// Returns a session of memcached's protocols. It accepts any dialect, requires no login, and
-    /// has the number 0 in the log.
+    /// Returns a session for memcached's protocols. It accepts every dialect, requires no login,
+    /// and has the number 0 in the log.
     #[must_use]
     pub fn new() -> Self {
         Self::opening(Parser::default(), 0)
     }
 
-    /// Returns a session that starts in the parser state `opening`, which determines the accepted
-    /// dialects and the login. Its number in the log is `client`.
+    /// Returns a session that starts with the parser state `opening`, which determines the accepted
+    /// dialects and whether a login is required. `client` is its number in the log.
     #[must_use]
     pub fn opening(opening: Parser, client: u64) -> Self {
         let (parser, pending) = (opening, Pending::Idle);
@@ -163,15 +163,15 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns a RESP session with the number `client` in the log.
+    /// Returns a session for RESP. `client` is its number in the log.
     #[must_use]
     pub fn resp(client: u64, login_required: bool) -> Self {
         let state = state::State::new(login_required);
         Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
     }
 
-    /// Returns a session for requests that another node forwards. It tracks the looked-up keys for
-    /// `reader`, the subscription of that node.
+    /// Returns a session for requests that another node forwards. In RESP conversations, it tracks
+    /// looked-up keys for `reader`, the subscription of that node.
     #[must_use]
     pub fn forwarded(conversation: Conversation, reader: Option<Arc<Subscription>>) -> Self {
         let mut session = match conversation {
@@ -213,19 +213,18 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns whether the session has messages to write that its client has not requested.
+    /// Returns whether the session has unsolicited messages to write to its client.
     pub fn has_messages(&self) -> bool {
         let state = self.resp.as_ref().and_then(|state| state.tracking.as_ref());
         state.is_some_and(|tracking| tracking.has_messages())
     }
 
-    /// Returns whether the client waits for messages, and may therefore send nothing.
+    /// Returns whether the client waits for messages. Such a client may send no requests.
     pub fn awaits_messages(&self) -> bool {
         self.resp.as_ref().is_some_and(|state| state.is_subscribed())
     }
 
-    /// Returns the memory of the cache, in bytes, that the session has leased for values that it
-    /// sends.
+    /// Returns the cache memory, in bytes, that the session leases for values that it sends.
     pub fn leased_bytes(&self) -> usize {
         match &self.pending {
             Pending::Send(sending) => sending.memory(),
@@ -234,7 +233,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns the memory of the cache, in bytes, of the value that the session is receiving.
+    /// Returns the cache memory, in bytes, of the value that the session is receiving.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
             Pending::Receive(arriving) => arriving.memory,
@@ -242,7 +241,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Releases the session's reserved memory, and cancels pending reads and forwarded requests.
+    /// Releases the session's reserved memory. Cancels pending reads and forwarded requests.
     pub fn close(&mut self, host: &impl Host) {
         self.rare = None;
         let pending = std::mem::replace(&mut self.pending, Pending::Idle);
@@ -262,9 +261,9 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns the part of forwarded requests that this session has answered, after
-    /// [`Next::NotOwner`]. `consumed` is the number of bytes of the requests that it has consumed.
-    /// Returns `None` if no other server can continue.
+    /// After [`Next::NotOwner`], returns the part of the forwarded requests that this session has
+    /// answered. `consumed` is the number of bytes that the session has consumed of these requests.
+    /// Returns `None` if no other server can continue them.
     #[must_use]
     pub fn answered_part(&self, consumed: usize) -> Option<AnsweredPart> {
         let unanswered = match &self.pending {
@@ -281,8 +280,9 @@ impl<E: Engine> Session<E> {
     }
 
     /// Polls the session: answers complete requests of `input`, and appends the replies to
-    /// `output`. `input` starts with the bytes that the last poll did not consume. `output` may
-    /// hold unsent bytes. A poll that returns [`Next::Abandon`] appends nothing.
+    /// `output`. `input` must start with the bytes that the last poll did not consume. `output` may
+    /// contain unsent bytes of earlier polls. A poll that returns [`Next::Abandon`] appends
+    /// nothing.
     pub fn receive<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -297,7 +297,7 @@ impl<E: Engine> Session<E> {
         progress
     }
 
-    /// Polls the session like [`Self::receive`], but leaves the replies in `output` after
+    /// Polls the session. Unlike [`Self::receive`], leaves the replies in `output` after
     /// [`Next::Abandon`].
     #[inline]
     fn receive_unchecked<H: Host>(
@@ -336,7 +336,7 @@ impl<E: Engine> Session<E> {
         match next {
             // All requests are answered, so no request needs the remaining reads.
             Next::Read { .. } => self.retain_reads(false, |_| false),
-            // A request may need several reads, which end in different polls.
+            // Keep all reads: a request may need several, and they may end in different polls.
             Next::Wait => (),
             _ => self.retain_reads(true, |read| read.delivery == Delivery::InProgress),
         }
@@ -353,8 +353,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns whether the replicas have acknowledged `position`. If not yet, stores the position
-    /// for the next poll.
+    /// Returns whether the replicas have acknowledged `position`. If they have not yet, stores the
+    /// position for the next poll.
     #[cold]
     fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> AckState {
         let state = cx.operations.engine.ack_state(&position, &(cx.waker)());
@@ -369,7 +369,7 @@ impl<E: Engine> Session<E> {
         self.rare.get_or_insert_default()
     }
 
-    /// Closes all routes, because the protocol of the next requests may differ.
+    /// Closes all routes, because the next requests may use another protocol.
     pub(crate) fn close_routes(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.routes = Routes::default();
@@ -411,7 +411,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Keeps only the reads for which `keeps_read` returns true, and drops the tags unless
+    /// Retains only the reads for which `keeps_read` returns true. Drops the tags unless
     /// `keeps_tags`.
     fn retain_reads(
         &mut self,
@@ -426,7 +426,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Stores the tags of a request that waits.
+    /// Stores the tags of a request that waits for slower storage.
     #[cold]
     pub(crate) fn keep_tags(&mut self, tags: Tags) {
         if !tags.is_empty() {
@@ -434,7 +434,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Takes the stored tags of the current request, if its earlier execution had to wait.
+    /// Takes the stored tags of the current request. There are some if an earlier execution of the
+    /// request had to wait.
     pub(crate) fn take_kept_tags(&mut self) -> Option<Tags> {
         self.rare.as_mut().and_then(|rare| rare.storage_wait.tags.take())
     }

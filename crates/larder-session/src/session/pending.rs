@@ -49,7 +49,7 @@ pub(crate) enum Pending<E: Engine> {
     DiscardRequest(OversizedRest),
     /// Waits for the replies to forwarded requests.
     Forward(Box<ForwardedRequests>),
-    /// Waits for the replies to requests that were sent to several groups.
+    /// Waits for the replies to requests that the session has sent to several groups.
     ScatterGather(Box<ScatterGather<E>>),
     /// Forwards a store while its value arrives.
     ForwardUpload(Box<ForwardedUpload>),
@@ -59,7 +59,7 @@ pub(crate) enum Pending<E: Engine> {
     Send(Box<OutgoingValue<E::Lease>>),
     /// Writes a dump of items.
     Dump(Box<Dump<E>>),
-    /// Lists keys in RESP.
+    /// Collects and writes the list of keys of a RESP command.
     KeyScan(Box<KeyScan<E>>),
     /// Writes the log for the watcher with this number until the connection closes.
     Watch(u64),
@@ -71,8 +71,8 @@ impl<E: Engine> Pending<E> {
         matches!(self, Self::Idle)
     }
 
-    /// Returns the number of bytes reserved at the host. This number excludes a value that is being
-    /// sent, because its lease holds memory of the cache.
+    /// Returns the number of bytes reserved at the host. Excludes a value that the session sends,
+    /// because the value's lease uses cache memory.
     pub(crate) fn reserved(&self) -> usize {
         match self {
             Self::Receive(arriving) => arriving.head.capacity(),
@@ -85,7 +85,7 @@ impl<E: Engine> Pending<E> {
     }
 }
 
-/// A store whose value is incomplete in the input.
+/// A store whose value has not arrived completely.
 pub(crate) struct Body<'b> {
     pub(crate) store: Store<'b>,
     pub(crate) head_len: usize,
@@ -93,23 +93,23 @@ pub(crate) struct Body<'b> {
     pub(crate) body_len: u64,
 }
 
-/// A store whose value the session receives in pieces, because the value is long or the item has
-/// tags.
+/// A store whose value the session receives in pieces, because the value is long or the item will
+/// have tags.
 pub(crate) struct IncomingValue<E: Engine> {
     /// The request up to its value. The session parses it again when the value is complete.
     pub(crate) head: Vec<u8>,
     pub(crate) parser: Parser,
     pub(crate) upload: Option<E::Upload>,
-    /// The item's tags, as they were when the upload started. If a client drops one of them before
-    /// the value is complete, the stored item is invalid.
+    /// The item's tags, as they were when the upload started. If a client drops one of these tags
+    /// before the value is complete, the stored item is invalid.
     pub(crate) tags: Tags,
-    /// The memory of the cache, in bytes, that the value takes.
+    /// The cache memory, in bytes, that the value occupies.
     pub(crate) memory: usize,
     /// The number of bytes of the value that have not arrived.
     value_left: usize,
     /// The number of bytes of the value that have arrived.
     value_received: usize,
-    /// The bytes received after the value: CRLF in the text protocol.
+    /// The received bytes after the value: CRLF in the text protocol.
     pub(crate) trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
 }
@@ -123,8 +123,8 @@ pub(crate) struct OutgoingValue<L> {
 }
 
 impl<E: Engine> IncomingValue<E> {
-    /// Returns the state for a value of `value_len` bytes with `trailer_len` bytes after it. No
-    /// byte has arrived yet.
+    /// Returns the initial state for a value of `value_len` bytes that is followed by `trailer_len`
+    /// bytes.
     pub(crate) fn new(
         head: Vec<u8>,
         parser: Parser,
@@ -147,8 +147,8 @@ impl<E: Engine> IncomingValue<E> {
         }
     }
 
-    /// Consumes the bytes of `input` that belong to the value, and returns their number. Consumes
-    /// them even if there is no memory for them.
+    /// Consumes the bytes of `input` that belong to the value or its trailer, and returns their
+    /// number. Consumes them even if there is no memory to store them.
     pub(crate) fn take(&mut self, engine: &mut E, input: &[u8]) -> (usize, Result<(), Refusal>) {
         let (value, rest) = input.split_at_checked(self.value_left).unwrap_or((input, &[]));
         let taken = match self.upload.as_mut() {
@@ -163,7 +163,7 @@ impl<E: Engine> IncomingValue<E> {
         (value.len() + trailer.len(), taken)
     }
 
-    /// Returns the number of bytes of the store that have arrived.
+    /// Returns the number of bytes of the request that have arrived.
     pub(crate) fn received(&self) -> usize {
         self.head.len() + self.value_received + self.trailer.len()
     }
@@ -179,12 +179,13 @@ impl<L: Lease> OutgoingValue<L> {
         Self { lease, at: 0, tail }
     }
 
-    /// Returns the memory of the cache, in bytes, that the value takes while it is sent.
+    /// Returns the cache memory, in bytes, that the lease keeps from being reclaimed.
     pub(crate) fn memory(&self) -> usize {
         self.lease.memory()
     }
 
-    /// Removes `end` from the end of the reply. Returns false if the reply does not end with it.
+    /// Removes `end` from the end of the reply. If the reply does not end with `end`, returns
+    /// false.
     pub(crate) fn strip_trailer(&mut self, end: &[u8]) -> bool {
         let is_right = self.tail.ends_with(end);
         if is_right {
@@ -193,7 +194,8 @@ impl<L: Lease> OutgoingValue<L> {
         is_right
     }
 
-    /// Appends the bytes that fit to the output. Returns true when the reply is complete.
+    /// Appends bytes to the output until its length is `output_max`. Returns true once the whole
+    /// reply is appended.
     pub(crate) fn proceed(&mut self, output_max: usize, output: &mut Vec<u8>) -> bool {
         while self.at < self.lease.len() {
             let room = output_max.saturating_sub(output.len());
@@ -210,22 +212,24 @@ impl<L: Lease> OutgoingValue<L> {
     }
 }
 
-/// Forwarded requests. They stay in the input, or in the queue, until their replies are complete.
+/// Forwarded requests. Their bytes stay in the input, or in the queue, until the replies are
+/// complete.
 #[derive(Clone)]
 pub(crate) struct ForwardedRequests {
     /// The length of the requests in the input or the queue, in bytes.
     pub(crate) len: usize,
     /// The number of requests.
     pub(crate) requests: usize,
-    /// The group that the requests were sent to, and the result of `Route::pass`.
+    /// The group to which the session sent the requests, and the result of `Route::pass`.
     pub(crate) to: (GroupIndex, ForwardId),
     /// The state of the parser after the requests.
     pub(crate) parser: Parser,
-    /// Whether no request changes items, so that all can be sent again after a lost connection.
+    /// Whether the session may send all requests again after a lost connection, because none
+    /// changes items.
     pub(crate) is_repeatable: bool,
-    /// Whether a part of the replies is in the output.
+    /// Whether the output already contains a part of the replies.
     pub(crate) has_output: bool,
-    /// Whether the session requests the rest of the replies when the output has room.
+    /// Whether the session must request the rest of the replies once the output has room.
     pub(crate) waits_for_room: bool,
     pub(crate) answered: AnsweredCounts,
     /// Whether the requests are in the RESP queue (`EXEC` or an inline request), not in the input.
@@ -234,23 +238,24 @@ pub(crate) struct ForwardedRequests {
 
 /// A store whose value the session forwards as it arrives.
 pub(crate) struct ForwardedUpload {
-    /// The group that the store was sent to, and the result of `Route::pass`; `None` before it is
-    /// sent, or sent again.
+    /// The group to which the session sent the store, and the result of `Route::pass`. `None`
+    /// before the session sends the store, or sends it again.
     pub(crate) to: Option<(GroupIndex, ForwardId)>,
-    /// The bytes of the request so far, without the sent ones if these are not kept.
+    /// The bytes of the request that have arrived. If `is_kept` is false, the buffer drops sent
+    /// bytes.
     pub(crate) bytes: Vec<u8>,
-    /// The number of these bytes that were sent.
+    /// The number of bytes in `bytes` that the session has sent.
     pub(crate) sent: usize,
-    /// Whether the sent bytes are kept.
+    /// Whether `bytes` retains sent bytes, in case the session has to send them again.
     pub(crate) is_kept: bool,
-    /// The number of bytes reserved at the host for kept bytes.
+    /// The number of bytes reserved at the host for `bytes`.
     reserved: usize,
     /// The length of the request up to its value.
     pub(crate) head_len: usize,
     /// The number of bytes of the value and its CRLF that have not arrived.
     pub(crate) left: u64,
     pub(crate) parser: Parser,
-    /// The reply if no leader has executed the store.
+    /// The error reply for the case that no leader executes the store.
     pub(crate) then: Vec<u8>,
 }
 
@@ -262,7 +267,8 @@ impl ForwardedUpload {
         Self { to: None, bytes, sent, is_kept: true, reserved, head_len, left, parser, then }
     }
 
-    /// Adds bytes of the request. Keeps no sent bytes if there is no memory for them.
+    /// Adds bytes of the request. If the host has no memory for them, retains no sent bytes from
+    /// now on.
     pub(crate) fn add(&mut self, host: &impl Host, bytes: &[u8]) {
         self.is_kept = self.is_kept && host.reserve_sent(self.reserved, bytes.len());
         if self.is_kept {
@@ -274,13 +280,13 @@ impl ForwardedUpload {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns whether all bytes of the request were sent.
+    /// Returns whether the session has sent all bytes of the request.
     pub(crate) fn is_sent(&self) -> bool {
         self.left == 0 && self.sent == self.bytes.len()
     }
 
-    /// Returns the next bytes to send, at most `len_max`, and whether more bytes of the request
-    /// follow. Counts them as sent.
+    /// Returns up to `len_max` bytes to send next, and whether more bytes of the request follow.
+    /// Counts the returned bytes as sent.
     pub(crate) fn next_piece(&mut self, len_max: usize) -> (&[u8], bool) {
         if !self.is_kept {
             self.bytes = self.bytes.split_off(self.sent);
@@ -292,26 +298,26 @@ impl ForwardedUpload {
         (self.bytes.get(before..self.sent).unwrap_or_default(), more)
     }
 
-    /// Releases the memory at the host, at the end of the upload.
+    /// Releases the memory reserved at the host. Called at the end of the upload.
     pub(crate) fn release(&self, host: &impl Host) {
         host.release_sent(self.reserved);
     }
 }
 
-/// Requests that several groups answer. They stay in the input, or in the queue, until all replies
-/// are complete.
+/// Requests that several groups answer. Their bytes stay in the input, or in the queue, until all
+/// replies are complete.
 pub(crate) struct ScatterGather<E: Engine> {
     /// The parts whose replies are not written yet, in the order of the requests.
     pub(crate) parts: VecDeque<Part<E>>,
-    /// A large value of this server that the session is writing.
+    /// A large value from this server's cache that the session is writing.
     pub(crate) sending: Option<Box<OutgoingValue<E::Lease>>>,
     /// The length of the requests in the input or the queue, in bytes.
     pub(crate) len: usize,
     pub(crate) answered: AnsweredCounts,
-    /// Whether the session requests the rest of the first reply when the output has room.
+    /// Whether the session must request the rest of the first reply once the output has room.
     pub(crate) waits_for_room: bool,
-    /// Whether the session discards the rest of the line, because the last part is a key whose
-    /// error ends the reply to the line.
+    /// Whether the session must discard the rest of the line of keys, because the reply to the line
+    /// ended with an error.
     pub(crate) discards_line: bool,
     /// Whether the requests are in the RESP queue (`EXEC` or an inline request), not in the input.
     pub(crate) is_queued: bool,
@@ -319,11 +325,12 @@ pub(crate) struct ScatterGather<E: Engine> {
     pub(crate) split: Option<SplitCommand>,
 }
 
-/// A multi-key RESP command that is split into one command for each key. The session sends the keys
-/// in batches.
+/// A multi-key RESP command that is split into one command per key. The session sends these
+/// commands in batches.
 pub(crate) struct SplitCommand {
     pub(crate) reply_form: SplitReply,
-    /// The numbers of answered keys of earlier batches, and of items found in all batches so far.
+    /// The number of keys answered in earlier batches, and the number of items found in all batches
+    /// so far.
     pub(crate) progress: KeyProgress,
     /// The number of keys in the current batch.
     pub(crate) keys: usize,
@@ -338,32 +345,32 @@ pub(crate) struct SplitCommand {
 pub(crate) enum SplitReply {
     /// The replies for all keys, in order.
     Array,
-    /// The sum of the replies.
+    /// The sum of the numbers in the replies.
     Sum,
     /// `OK` if no reply is an error.
     Ok,
 }
 
-/// A request, or one key of a multi-key request.
+/// A part: one request, or one key of a multi-key request.
 pub(crate) struct Part<E: Engine> {
     pub(crate) request: PartBytes,
     pub(crate) state: PartState<E>,
-    /// The end of the part's reply that the session does not write, because parts of the same reply
-    /// follow. A complete reply without this end is an error.
+    /// The expected end of the part's reply. The session removes it, because parts of the same
+    /// reply follow. A complete reply without this end is an error.
     pub(crate) trailer: Vec<u8>,
-    /// Whether the part continues the reply of the previous part. After an error in the previous
-    /// part, the session then writes nothing of this part's reply.
+    /// Whether the part continues the reply of the previous part. If so, an error in the previous
+    /// part makes the session drop this part's reply.
     pub(crate) continues: bool,
-    /// Whether the session writes nothing of the part's reply.
+    /// Whether the session drops the part's reply.
     pub(crate) is_dropped: bool,
     /// Whether the session merges the part's reply with other replies instead of writing it.
     pub(crate) is_merged: bool,
-    /// Whether the part does not change items, so that it can be sent again after a lost
-    /// connection.
+    /// Whether the session may send the part again after a lost connection, because the part does
+    /// not change items.
     pub(crate) is_repeatable: bool,
-    /// The bytes of the reply that have arrived and are not written yet.
+    /// The arrived bytes of the reply that the session has not written yet.
     pub(crate) answer: Vec<u8>,
-    /// Whether some bytes of the part's reply are in the output.
+    /// Whether the session has already written some bytes of the part's reply.
     pub(crate) has_output: bool,
 }
 
@@ -371,17 +378,19 @@ pub(crate) struct Part<E: Engine> {
 pub(crate) enum PartBytes {
     /// A range of the input.
     Input(Range<usize>),
-    /// A copy: one key of a multi-key request as a separate request, or a request of the queue.
+    /// A separate buffer: a request for one key of a multi-key request, or a copy of a request in
+    /// the queue.
     Own(Vec<u8>),
 }
 
-/// The state of a part, by the node that answers it.
+/// The state of a part, which depends on the node that answers it.
 pub(crate) enum PartState<E: Engine> {
-    /// This server has answered. A large value may follow the reply so far.
+    /// The complete reply has arrived, or this server has answered. A large value may follow the
+    /// reply so far.
     Local(Option<Box<OutgoingValue<E::Lease>>>),
     /// No node can answer: the reply is an error.
     Refused,
-    /// The connection to the owner failed after it may have executed the part.
+    /// The connection to the owner failed, and the owner may have executed the part.
     ConnectionLost,
     /// The leader of this group answers.
     Remote(GroupIndex, ForwardId),
@@ -406,7 +415,7 @@ impl ForwardedRequests {
         self.requests > 0
     }
 
-    /// Adds a request that ends at `end` in the input.
+    /// Adds a request that ends at the offset `end` in the input.
     pub(crate) fn add(&mut self, end: usize, class: Option<CommandClass>, changes: bool) {
         self.len = end;
         self.requests += 1;
@@ -423,7 +432,8 @@ mod tests {
     use crate::test_util::TestServer;
     use larder_store::{SizeClasses, dashmap};
 
-    /// A forwarded value of any length needs little memory if its sent bytes are not kept.
+    /// If the session does not retain sent bytes, it forwards a value of any length with little
+    /// memory.
     #[test]
     fn sent_bytes_are_dropped_without_memory_for_them() {
         let classes = SizeClasses::new(vec![96, 512, 4096], 59);

@@ -7,10 +7,10 @@ use arrayvec::ArrayVec;
 use larder_operations::{Guard, Watched};
 use larder_protocol::reply::resp::Version;
 
-/// The maximum number of reads from slower storage that a RESP connection starts at once.
+/// The maximum number of reads from slower storage that a RESP connection has in progress.
 pub(crate) const FETCHES_MAX: usize = 32;
 
-/// The memory of a watched key in addition to its bytes.
+/// The memory of a watched key in addition to the bytes of the key, in bytes.
 pub(crate) const WATCHED_LEN: usize = size_of::<Watched>();
 
 /// The state of a RESP connection between requests.
@@ -22,16 +22,16 @@ pub(crate) struct State {
     /// Whether the server requires a login.
     pub(crate) login_required: bool,
     pub(crate) is_logged_in: bool,
-    /// The requests since `MULTI`.
+    /// The requests queued since `MULTI`; `None` outside of a transaction.
     pub(crate) transaction: Option<Transaction>,
-    /// The watched items of `WATCH`.
+    /// The items that `WATCH` watches.
     pub(crate) watched: Vec<Watched>,
-    /// Requests that the session answers before further input: those of `EXEC`, or an inline
-    /// request.
+    /// Requests that the session answers before further input: the transaction of an `EXEC`, or an
+    /// inline request.
     pub(crate) queue: RequestQueue,
-    /// The answered keys of the next request.
+    /// The progress of the next request, if it has several keys.
     pub(crate) key_progress: KeyProgress,
-    /// The hashes of the keys whose items the next request reads from slower storage.
+    /// The hashes of the keys whose items the next request has to read from slower storage.
     pub(crate) waiting: ArrayVec<u64, FETCHES_MAX>,
     /// The state of `CLIENT TRACKING` and `SUBSCRIBE`; `None` for a connection that used neither.
     pub(crate) tracking: Option<Box<TrackingState>>,
@@ -48,29 +48,30 @@ pub(crate) struct Transaction {
     pub(crate) has_failed: bool,
 }
 
-/// Requests to answer before further input. The requests before the offset `at` are answered
-/// already.
+/// Requests to answer before further input. The requests before the offset `at` are already
+/// answered.
 #[derive(Debug, Default)]
 pub(crate) struct RequestQueue {
     pub(crate) requests: Vec<u8>,
     pub(crate) at: usize,
-    /// Whether the requests belong to a transaction, whose requests see each other's changes.
+    /// Whether the requests belong to a transaction. Requests of a transaction see each other's
+    /// changes.
     pub(crate) is_transaction: bool,
     /// The watched items of a transaction, until it is complete.
     pub(crate) guard: Option<Box<Guard>>,
-    /// Whether the start of the reply to `EXEC` is not final yet, because the outcome of the first
-    /// request determines whether the transaction is executed.
+    /// Whether the start of the reply to `EXEC` is still open. The outcome of the first request
+    /// determines whether the transaction is executed.
     pub(crate) is_headless: bool,
 }
 
 /// The progress of a multi-key request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyProgress {
-    /// The number of processed keys. For `MSETNX`, this is the number of keys looked up and of
-    /// items added. For `RENAME` and `COPY`, it is 1 after the new item was stored.
+    /// The number of processed keys. For `MSETNX`, the number of keys looked up plus the number of
+    /// items added. For `RENAME` and `COPY`, 1 once the new item is stored.
     pub(crate) keys: usize,
-    /// The number of items found under these keys. For `MSETNX`, this is the reason why the command
-    /// removes its items again, or 0.
+    /// The number of items found under these keys. For `MSETNX`, a code for the reason why the
+    /// command removes its items again, or 0.
     pub(crate) found: i64,
 }
 
@@ -79,8 +80,7 @@ impl State {
         Self { login_required, ..Self::default() }
     }
 
-    /// Resets the state that the client has set (`RESET`), but keeps the server's login
-    /// requirement.
+    /// Resets the state that the client has set, for `RESET`. The server's login requirement stays.
     pub(crate) fn reset(&mut self, host: &impl Host) {
         if let Some(tracking) = &mut self.tracking {
             tracking.is_subscribed = false;
@@ -96,7 +96,7 @@ impl State {
         self.login_required && !self.is_logged_in
     }
 
-    /// Returns the protocol in which the connection's requests are forwarded.
+    /// Returns the protocol in which the session forwards the connection's requests.
     pub(crate) fn conversation(&self) -> Conversation {
         match (self.version, self.tracks_reads()) {
             (Version::Resp2, false) => Conversation::Resp2,
@@ -106,13 +106,13 @@ impl State {
         }
     }
 
-    /// Returns whether the client receives messages about the items that it reads.
+    /// Returns whether the client receives messages about the items that it has read.
     fn tracks_reads(&self) -> bool {
         let subscription = self.tracking.as_ref().and_then(|of| of.subscription.as_ref());
         subscription.is_some_and(|of| of.prefixes().is_empty())
     }
 
-    /// Sets the RESP version to that of a conversation.
+    /// Sets the RESP version of a conversation.
     pub(crate) fn set_conversation(&mut self, conversation: Conversation) {
         self.version = match conversation {
             Conversation::Resp3 | Conversation::TrackedResp3 => Version::Resp3,
@@ -120,8 +120,8 @@ impl State {
         };
     }
 
-    /// Marks the requests in the next `len` bytes of the queue as answered. Frees the queue after
-    /// its last request.
+    /// Marks the requests in the next `len` bytes of the queue as answered. After the last request,
+    /// frees the queue.
     pub(crate) fn advance_queue(&mut self, len: usize, host: &impl Host) {
         self.queue.at += len;
         if self.queue.at >= self.queue.requests.len() {
@@ -145,7 +145,7 @@ impl State {
         fits
     }
 
-    /// Releases reserved memory that the state does not use any more.
+    /// Releases reserved memory that the state no longer uses.
     pub(crate) fn release(&mut self, host: &impl Host) {
         let used = self.used();
         if used < self.reserved {
@@ -159,8 +159,8 @@ impl State {
         self.tracking.as_ref().is_some_and(|tracking| tracking.is_subscribed)
     }
 
-    /// Returns whether requests that read or change items are refused, because RESP2 does not
-    /// distinguish their replies from messages.
+    /// Returns whether the session must refuse requests that read or change items. RESP2
+    /// subscribers cannot distinguish replies from messages.
     pub(crate) fn is_muted(&self) -> bool {
         self.version == Version::Resp2 && self.is_subscribed()
     }
@@ -174,12 +174,12 @@ impl State {
         }
     }
 
-    /// Returns whether the output contains the complete replies to all requests so far.
+    /// Returns whether the replies to all requests so far are complete.
     pub(crate) fn is_between_replies(&self) -> bool {
         !self.has_queued() && self.key_progress.keys == 0
     }
 
-    /// Ends tracking and releases all reserved memory at the end of the connection.
+    /// Stops tracking and releases all reserved memory. Called when the connection closes.
     pub(crate) fn close(&mut self, host: &impl Host) {
         if let Some(tracking) = &mut self.tracking {
             tracking.stop(host.tracker());

@@ -3,18 +3,19 @@
 use larder_operations::{Inbox, Subscription, Tracker};
 use std::sync::Arc;
 
-/// The state of a connection that tracks items, or receives the messages of other connections that
-/// do.
+/// The state of a connection that tracks items, or that receives the messages of other connections
+/// that track items.
 #[derive(Debug, Default)]
 pub(crate) struct TrackingState {
     /// The messages for this connection.
     pub(crate) inbox: Option<Arc<Inbox>>,
-    /// The keys that the connection tracks.
+    /// The connection's subscription to changes: the keys or prefixes that it tracks. `None` if
+    /// tracking is off.
     pub(crate) subscription: Option<Arc<Subscription>>,
     pub(crate) choice: Choice,
-    /// Whether `CLIENT CACHING` has reversed the choice for the next request.
+    /// Whether a `CLIENT CACHING` command has reversed `choice` for the next request.
     pub(crate) is_reversed: bool,
-    /// Whether the connection subscribes to the channel of messages.
+    /// Whether the connection subscribes to the channel of invalidation messages.
     pub(crate) is_subscribed: bool,
 }
 
@@ -30,8 +31,8 @@ pub(crate) enum Choice {
 }
 
 impl TrackingState {
-    /// Returns the state of a session that tracks looked-up keys for another node. The node receives
-    /// the messages.
+    /// Returns the state of a session that tracks looked-up keys for another node. That node
+    /// receives the messages.
     pub(crate) fn shared(reader: Arc<Subscription>) -> Self {
         Self { subscription: Some(reader), ..Self::default() }
     }
@@ -46,7 +47,7 @@ impl TrackingState {
         self.subscription.is_some()
     }
 
-    /// Returns the subscription if the keys of the next request are tracked.
+    /// Returns the subscription if it must track the keys of the next request.
     pub(crate) fn tracks(&self) -> Option<&Arc<Subscription>> {
         let is_tracked = (self.choice == Choice::OptIn) == self.is_reversed;
         self.subscription.as_ref().filter(|of| is_tracked && of.prefixes().is_empty())
@@ -57,12 +58,12 @@ impl TrackingState {
         self.is_reversed = false;
     }
 
-    /// Returns the memory of the prefixes, in bytes.
+    /// Returns the memory of the tracked prefixes, in bytes.
     pub(crate) fn used(&self) -> usize {
         self.subscription.as_ref().map_or(0, |of| prefixes_memory(of.prefixes()))
     }
 
-    /// Ends tracking. Messages of other connections still arrive.
+    /// Stops tracking. Messages of other connections still arrive.
     pub(crate) fn stop(&mut self, tracker: Option<&Tracker>) {
         if let (Some(subscription), Some(tracker)) = (self.subscription.take(), tracker) {
             tracker.unsubscribe(&subscription);
@@ -71,7 +72,7 @@ impl TrackingState {
     }
 }
 
-/// Returns the memory of prefixes, in bytes.
+/// Returns the memory that these prefixes occupy, in bytes.
 pub(crate) fn prefixes_memory(prefixes: &[Box<[u8]>]) -> usize {
     prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum()
 }
