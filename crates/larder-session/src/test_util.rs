@@ -1,9 +1,9 @@
-//! A server in memory, for tests, fuzzing and measurements of sessions. The feature `test-util`
-//! enables it.
+//! An in-memory server for tests, fuzzing and measurements of sessions. The feature `test-util`
+//! enables this module.
 //!
-//! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is the client
-//! and the driver of the session. [`TestServer`] is the server, with a clock that only the test
-//! advances.
+//! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is both the
+//! client and the driver of the session. [`TestServer`] is the server. Only the test advances its
+//! clock.
 
 use crate::{
     Context, Conversation, GroupIndex, GroupMap, Host, Next, Owner, Progress, Route, Session,
@@ -26,17 +26,16 @@ pub const START: Seconds = Seconds(1_700_000_000);
 /// A function that opens a route to the leader of a group.
 pub type OpenRoute = Box<dyn Fn(GroupIndex, Conversation) -> Box<dyn Route> + Send>;
 
-/// A function that completes a pending read or acknowledgement of an engine.
+/// A function that completes pending reads or acknowledgements of an engine.
 pub type Complete = Arc<dyn Fn() + Send + Sync>;
 
 /// The host of the server's sessions.
 pub struct TestHost {
-    /// The limit of the bytes that all sessions together reserve.
+    /// The maximum number of bytes that all sessions together may reserve.
     pub memory_limit: usize,
-    /// The names and passwords of the users.
+    /// The users that can log in: names and passwords.
     pub users: Vec<(&'static [u8], &'static [u8])>,
-    /// The function that opens routes to other nodes. If set, another node owns the items unless
-    /// `leads` is set.
+    /// Opens routes to other nodes. If it is set and `leads` is not, another node owns the items.
     pub leader: Option<OpenRoute>,
     /// Whether the server is a replica that answers lookups of its group's items itself.
     pub serves_reads: bool,
@@ -44,11 +43,12 @@ pub struct TestHost {
     pub servers: Option<Servers>,
     /// The replication role.
     pub replication: Option<Replication>,
-    /// Whether the server leads its group, and thus owns the group's items.
+    /// Whether the server leads its group, and so owns the group's items.
     pub leads: bool,
     /// The shard map; `None` if this group owns all keys.
     pub shard_map: Option<Box<dyn GroupMap + Send>>,
-    /// The limit of the bytes that [`Host::reserve_sent`] reserves for several stores together.
+    /// The maximum number of bytes that [`Host::reserve_sent`] reserves for several stores
+    /// together.
     pub sent_limit: usize,
     scripts: RefCell<BTreeMap<ScriptHash, Script>>,
     reserved: Cell<usize>,
@@ -198,14 +198,12 @@ pub struct TestServer<E: Engine> {
     pub opening: Parser,
     /// The time.
     pub now: Seconds,
-    /// The function that completes a pending read or acknowledgement; `None` if the engine has
-    /// none.
+    /// Completes pending reads or acknowledgements; `None` if the engine never has any.
     pub complete: Option<Complete>,
 }
 
 impl<E: Engine> TestServer<E> {
-    /// Returns a server with `engine`, items of at most `item_size_max` bytes, and these slab
-    /// classes.
+    /// Returns a server with this engine, this maximum item size in bytes, and these slab classes.
     #[must_use]
     pub fn new(engine: E, item_size_max: usize, classes: SizeClasses) -> Self {
         Self {
@@ -238,7 +236,7 @@ impl<E: Engine> TestServer<E> {
         self.poll_with_waker(session, input, output, &|| Waker::noop().clone())
     }
 
-    /// Polls a session with the waker of the test.
+    /// Polls a session with a waker that the test provides.
     pub fn poll_with_waker(
         &mut self,
         session: &mut Session<E>,
@@ -254,8 +252,8 @@ impl<E: Engine> TestServer<E> {
         progress
     }
 
-    /// Advances the clock, and runs all maintenance that is due. A real driver runs some of it
-    /// every second.
+    /// Advances the clock and runs all maintenance that is due. A real driver runs some of it every
+    /// second.
     pub fn advance(&mut self, secs: u32) {
         self.now.0 += secs;
         self.engine.begin_batch(self.now);
@@ -272,7 +270,7 @@ impl<E: Engine> TestServer<E> {
     /// Returns the replies to `input` on a new connection.
     ///
     /// # Panics
-    /// The last request is incomplete.
+    /// If the last request is incomplete.
     pub fn replies_to(&mut self, input: &[u8]) -> Vec<u8> {
         let mut client = self.client();
         client.send(self, input);
@@ -289,7 +287,7 @@ pub struct TestClient<E: Engine> {
     pub unread: Vec<u8>,
     /// Output that the client has not read.
     pub unsent: Vec<u8>,
-    /// Output that the client has read.
+    /// All output that the client has read.
     pub received: Vec<u8>,
     /// Whether the session has closed the connection.
     pub is_closed: bool,
@@ -297,7 +295,7 @@ pub struct TestClient<E: Engine> {
     pub unsent_max: usize,
     /// The number of bytes that the client reads after each poll.
     pub takes: usize,
-    /// The numbers of answered requests.
+    /// The numbers of answered requests per class.
     pub answered: AnsweredCounts,
 }
 
@@ -323,7 +321,7 @@ impl<E: Engine> TestClient<E> {
         }
     }
 
-    /// Polls the session, and reads no output. Completes reads and acknowledgements that the
+    /// Polls the session without reading output. Completes reads and acknowledgements that the
     /// session waits for.
     pub fn poll(&mut self, server: &mut TestServer<E>) -> Progress {
         let mut has_waited = false;
@@ -338,7 +336,7 @@ impl<E: Engine> TestClient<E> {
                 has_waited = true;
                 continue;
             }
-            // After a wait, a poll may end without progress, and the next one continues.
+            // After a wait, a poll may end without progress. The next poll then continues.
             let is_idle = has_waited && progress.next == Next::Yield && progress.consumed == 0;
             if !is_idle || self.session.state() != State::Waiting {
                 return progress;
@@ -349,7 +347,7 @@ impl<E: Engine> TestClient<E> {
     /// Sends `input`, and reads replies until the session requires more input.
     ///
     /// # Panics
-    /// A poll makes no progress and requests another poll.
+    /// If a poll makes no progress and requests another poll.
     pub fn send(&mut self, server: &mut TestServer<E>, input: &[u8]) {
         self.unread.extend_from_slice(input);
         while !self.is_closed {
@@ -360,7 +358,7 @@ impl<E: Engine> TestClient<E> {
             let moved = taken > 0 || self.unsent.len() > unsent || self.unread.len() < unread;
             self.received.extend(self.unsent.drain(..taken));
             // A poll makes no progress if a dump examines a range without items, or if a read from
-            // slower storage ends before the session waits for it.
+            // slower storage has ended before the session waits for it.
             let may_be_idle = self.session.state() == State::Dumping || server.complete.is_some();
             match progress.next {
                 Next::Read { wanted } => {

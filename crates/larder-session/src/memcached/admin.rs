@@ -22,7 +22,7 @@ pub(crate) fn flush<E: Engine, H: Host>(
     reply::ok(format, output);
 }
 
-/// Answers `stats` for a page that lists no items.
+/// Answers `stats` for a page that needs no walk over items.
 pub(crate) fn stats<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     topic: &[u8],

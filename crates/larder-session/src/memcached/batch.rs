@@ -1,4 +1,5 @@
-//! Batches of requests: the session parses them, prefetches their keys, and answers them in order.
+//! Batches of requests. The session parses the requests of a batch, prefetches the items of their
+//! keys, and answers the requests in order.
 
 use crate::Host;
 use crate::context::{Context, Flow, Next, PollState, Step};
@@ -11,34 +12,35 @@ use larder_protocol::{
 };
 use larder_store::{Delivery, Engine, HashedKey, ReadRequest, ReadStart};
 
-/// The maximum number of requests in a batch. A batch is long enough to hide the latency of memory,
-/// and short enough for the CPU cache.
+/// The maximum number of requests in a batch: enough to hide memory latency by prefetching, but few
+/// enough that the prefetched data stays in the CPU cache.
 const BATCH_MAX: usize = 32;
 
-/// A request of a batch. It is small, so that the most frequent requests need no copies in memory.
+/// A request of a batch. It is small, because the most frequent requests must need no copies in
+/// memory.
 pub(crate) struct BatchRequest<'b> {
     pub(crate) kind: RequestKind<'b>,
     hash: u64,
-    /// The offset in the input after this request.
+    /// The offset in the input at which this request ends.
     pub(crate) end: usize,
 }
 
 pub(crate) enum RequestKind<'b> {
     /// A lookup of the fast path.
     Get(FastGet<'b>),
-    /// The index of a set of the fast path in [`Batch::sets`].
+    /// A set of the fast path: its index in [`Batch::sets`].
     Set(usize),
-    /// The index of any other request in [`Batch::others`].
+    /// Any other request: its index in [`Batch::others`].
     Other(usize),
 }
 
-/// A request outside the fast paths, and the state of the parser after it.
+/// A request without a fast path, and the state of the parser after this request.
 pub(crate) struct Other<'b> {
     pub(crate) request: Request<'b>,
     pub(crate) parser: Parser,
 }
 
-/// Requests that the session prefetches together.
+/// Requests whose keys the session prefetches together.
 #[derive(Default)]
 pub(crate) struct Batch<'b> {
     pub(crate) requests: ArrayVec<BatchRequest<'b>, BATCH_MAX>,
@@ -47,11 +49,11 @@ pub(crate) struct Batch<'b> {
 }
 
 impl Batch<'_> {
-    /// The limit of requests in a batch.
+    /// The maximum number of requests in a batch.
     pub(crate) const LEN_MAX: usize = BATCH_MAX;
 
-    /// Counts the first `done` requests. Avoids a loop if all requests of the batch are lookups of
-    /// the fast path.
+    /// Adds the first `done` requests to `answered`. Needs no loop if all requests of the batch are
+    /// lookups of the fast path.
     #[inline]
     fn count(&self, done: usize, answered: &mut AnsweredCounts) {
         let mut gets = done;
@@ -61,7 +63,7 @@ impl Batch<'_> {
         answered.add(CommandClass::Get, u32::try_from(gets).unwrap_or(u32::MAX));
     }
 
-    /// Counts a request in the sample of hot keys, if it has a key.
+    /// Adds the key of a request to the sample of hot keys, if the request has a key.
     #[cold]
     #[inline(never)]
     fn count_sampled<E: Engine>(
@@ -84,8 +86,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Counts the requests among the first `done` that are not lookups of the fast path, and
-    /// returns their number.
+    /// Counts those of the first `done` requests that are not lookups of the fast path. Returns
+    /// their number.
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;
         for ready in self.requests.iter().take(done) {
@@ -114,8 +116,8 @@ impl Batch<'_> {
 
 /// The reason for the end of a batch.
 pub(crate) enum BatchEnd<'b> {
-    /// The batch has reached its limit, or the session must answer the last request before it
-    /// parses the next one.
+    /// The batch has reached its maximum length, or the session must answer the last request before
+    /// it parses the next one.
     Full,
     /// The next request is incomplete.
     Incomplete,
@@ -124,7 +126,8 @@ pub(crate) enum BatchEnd<'b> {
 }
 
 impl<E: Engine> Session<E> {
-    /// Answers the next batch of requests, and starts to receive the value of a store after them.
+    /// Answers the next batch of requests. If a store with an incomplete value follows, starts to
+    /// receive the value.
     pub(crate) fn answer_batch<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -179,7 +182,7 @@ impl<E: Engine> Session<E> {
         Step { consumed: end + after.consumed, next: after.next }
     }
 
-    /// Handles the end of a batch. `input` starts after its requests.
+    /// Handles the end of a batch. `input` starts after the batch's requests.
     #[inline]
     pub(crate) fn after_batch<H: Host>(
         &mut self,
@@ -201,8 +204,8 @@ impl<E: Engine> Session<E> {
     }
 
     /// Starts to read the items with these hashes from slower storage. The first hash belongs to
-    /// the request that waits; the items of the other hashes are read ahead. Returns
-    /// [`Next::Yield`] if the first item needs no read any more.
+    /// the waiting request. The engine reads the items of the other hashes ahead. Returns
+    /// [`Next::Yield`] if the first item no longer needs a read.
     #[cold]
     pub(crate) fn start_reads<H: Host>(
         &mut self,
@@ -231,7 +234,7 @@ impl<E: Engine> Session<E> {
             if i == 0 && answer != ReadStart::NotNeeded {
                 next = Next::Wait;
             }
-            // The engine has no room for more reads, so it would also refuse the reads for later
+            // The engine has no room for more reads, and would also refuse the reads for later
             // requests.
             if answer == ReadStart::Busy {
                 break;
@@ -242,7 +245,8 @@ impl<E: Engine> Session<E> {
         next
     }
 
-    /// Parses the next requests, and prefetches the memory that they look up.
+    /// Parses the next requests into `batch`, and prefetches the index buckets and items of their
+    /// keys.
     #[inline(never)]
     pub(crate) fn gather<'b>(
         &mut self,
@@ -304,8 +308,8 @@ impl<E: Engine> Session<E> {
         batch_end
     }
 
-    /// Answers a batch in order, until the output is full or a request has to wait. Returns the
-    /// number of answered requests, and the offset in the input after them.
+    /// Answers a batch in order until the output is full or a request has to wait. Returns the
+    /// number of answered requests, and the offset in the input at which the last of them ends.
     #[inline(never)]
     fn answer<H: Host>(
         &mut self,
@@ -368,7 +372,7 @@ pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
 }
 
 /// Returns the class of a request in latency statistics. Returns `None` for the end of a line of
-/// keys, because each key counts as a request.
+/// keys, because each key of the line already counts as a request.
 pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     Some(match request {
         Request::GetEnd => return None,

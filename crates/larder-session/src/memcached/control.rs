@@ -1,4 +1,5 @@
-//! Administrative commands: the crawler and its dumps, the memory limit, settings, and shutdown.
+//! Administrative commands, such as the crawler and its dumps, the memory limit, settings, and
+//! shutdown.
 
 use super::admin;
 use crate::context::{Context, Flow};
@@ -12,11 +13,11 @@ use larder_protocol::{
 };
 use larder_store::Engine;
 
-/// The result of an administrative command, or of starting it.
+/// The result of an administrative command, or of the start of a longer one.
 type CommandResult = Result<(), AdminRefusal>;
 
 impl<E: Engine> Session<E> {
-    /// Answers an administrative command, or starts its dump or its watch of the log.
+    /// Answers an administrative command. A dump or a log watch only starts here.
     pub(crate) fn administer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -77,7 +78,7 @@ impl<E: Engine> Session<E> {
         Ok(())
     }
 
-    /// Answers `stats`, or starts a walk over all items if the page lists items.
+    /// Answers `stats`. If the page lists or counts items, starts a walk over all items.
     pub(crate) fn stats<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -102,7 +103,8 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Dump(Box::new(Dump::sizes(cx.operations.engine, format)));
     }
 
-    /// Answers `stats cachedump`, or starts its dump. `words` are its arguments.
+    /// Starts a dump for `stats cachedump`, or replies if there is nothing to dump. `words`
+    /// contains the arguments.
     fn cachedump<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -112,7 +114,8 @@ impl<E: Engine> Session<E> {
     ) {
         let refused = match cachedump_words(words) {
             _ if !cx.host.dumps_allowed() => StatsRefusal::CachedumpNotAllowed,
-            // The lines of `cachedump` are not statistics, so the binary protocol has no such page.
+            // The lines of `cachedump` are not name-value pairs, so the binary protocol has no such
+            // page.
             _ if matches!(format, ReplyFormat::Binary(_)) => StatsRefusal::UnknownPage,
             Ok((class, items_max)) if has_items(cx.operations.engine, class) => {
                 return self.start_dump(
@@ -128,7 +131,7 @@ impl<E: Engine> Session<E> {
         reply::stats_refused(format, refused, output);
     }
 
-    /// Starts a dump of `lru_crawler`, if dumps are allowed.
+    /// Starts a dump for an `lru_crawler` command, if dumps are allowed.
     fn start_crawl<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -155,7 +158,7 @@ impl<E: Engine> Session<E> {
 }
 
 /// Parses the arguments of `stats cachedump`: the slab class, and the maximum number of items to
-/// list. 0 lists all items.
+/// list. A maximum of 0 lists all items.
 fn cachedump_words(words: &[u8]) -> Result<(u32, u64), StatsRefusal> {
     let mut words = words.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {
@@ -207,8 +210,8 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
     }
 }
 
-/// Returns whether a class may have items. If not, the reply is empty and needs no walk over all
-/// items.
+/// Returns whether a class may have items. If it has none, the reply is empty and needs no walk
+/// over all items.
 fn has_items(engine: &impl Engine, class: u32) -> bool {
     let class = (class as usize).checked_sub(1);
     let classes = engine.gauges().classes;

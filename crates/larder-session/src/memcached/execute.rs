@@ -31,7 +31,7 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// Answers a lookup of one key that changes nothing.
+    /// Answers a lookup of the fast path: one key, and no change of the item.
     #[inline]
     pub(crate) fn answer_get<H: Host>(
         &mut self,
@@ -58,8 +58,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a set. Not inlined, because inlining costs each lookup one percent more
-    /// instructions.
+    /// Answers a set of the fast path. Not inlined, because inlining makes each lookup one percent
+    /// more expensive in instructions.
     #[inline(never)]
     pub(crate) fn answer_set<H: Host>(
         &mut self,
@@ -95,7 +95,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Executes a request with an observer.
+    /// Calls `work` with an observer for this request.
     #[cold]
     pub(crate) fn with_observer<H: Host, R>(
         &mut self,
@@ -117,7 +117,7 @@ impl<E: Engine> Session<E> {
     fn continue_get(&mut self, answered: LookupReply) -> Flow {
         match answered {
             LookupReply::Written => (),
-            // Clients take the error for the end of the reply, so the session answers no later key
+            // Clients treat the error as the end of the reply, so the session answers no later key
             // of the line.
             LookupReply::Refused if self.parser.abandon_line() => {
                 self.pending = Pending::DiscardLine
@@ -147,9 +147,9 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// Returns the tags of a request for the item that it stores. If an earlier execution had to
-    /// wait, returns the tags of that execution, because a client may have dropped some of them
-    /// since.
+    /// Returns the tags that a request sets on the item that it stores. If an earlier execution of
+    /// the request had to wait, returns the tags of that execution, because a client may have
+    /// dropped some of the tags since.
     ///
     /// # Errors
     /// The [`Refusal`] of the engine. The reply is in the output.

@@ -15,7 +15,7 @@ use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Now, Tag, Va
 pub(crate) enum LookupReply {
     /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// An error is in the output. It ends the reply to the whole line of keys.
+    /// An error is in the output. The reply to the whole line of keys ends with it.
     Refused,
     /// The item is on slower storage. The output is unchanged.
     Pending,
@@ -26,13 +26,14 @@ pub(crate) enum LookupReply {
 enum HitReply {
     /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// The value was not written, because the leases of other values take too much memory. The
-    /// output is unchanged.
+    /// The value is not in the output, because it is too large to copy and leases already use too
+    /// much memory. The output is unchanged.
     Refused,
 }
 
-/// Answers a lookup that changes nothing, on the fast path. Returns `None` if the item is large,
-/// stale or otherwise special. The caller then calls [`get`].
+/// Answers a lookup on the fast path. The lookup must not change its item. Returns `None` if the
+/// item is large, or if a meta lookup finds a stale item, a won item or one with a binary key. The
+/// caller then calls [`get`].
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -72,7 +73,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
     }
 }
 
-/// Answers any lookup. `is_recorded` states whether [`fast_get`] has recorded the access already.
+/// Answers any lookup. `is_recorded` states whether [`fast_get`] has already recorded the access.
 pub(crate) fn get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
@@ -114,8 +115,8 @@ pub(crate) fn get<E: Engine, H: Host>(
     }
 }
 
-/// Writes the reply to a hit of a classic or binary get without a new expiry. The reply needs only
-/// flags, CAS and value.
+/// Writes the reply to a hit of a classic or binary get that sets no new expiry. Such a reply
+/// contains only the flags, the CAS value and the value.
 fn show_content<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -128,8 +129,8 @@ fn show_content<E: Engine>(
     show_value(get, &content.value, mark, pending, output)
 }
 
-/// Writes the reply to any hit. If it is called again for the same request, the new large value
-/// replaces the earlier one.
+/// Writes the reply to any hit. If the function is called again for the same request, a large value
+/// replaces the earlier one in `pending`.
 fn show<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -147,7 +148,8 @@ fn show<E: Engine>(
     }
 }
 
-/// Writes the value and the end of a reply that starts at `mark`.
+/// Writes the value and the end of a reply. `mark` is the offset in the output at which the reply
+/// starts.
 fn show_value<E: Engine>(
     get: &Get<'_>,
     value: &Value<'_, E::Lease>,
@@ -206,9 +208,9 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
     }
 }
 
-/// The longest value, in bytes, that the session copies to the output if it may not lease the
-/// value. This is the default of the maximum item size (`-I`). The copy counts as a buffer of the
-/// connection.
+/// The maximum length of a large value, in bytes, that the session copies to the output if it may
+/// not lease the value. Equal to the default maximum item size (`-I`). The copy counts as a buffer
+/// of the connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
@@ -218,7 +220,7 @@ pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
     }
 }
 
-/// Writes the reply to a lookup that found no item, or could not write its value.
+/// Completes the reply to a lookup: writes a miss, or an error if the value could not be written.
 fn finish<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,

@@ -1,5 +1,5 @@
-//! Conversion of requests to operations. Everything that depends on the order of meta flags or on
-//! the dialect becomes a field of the operation, and expiry times become points in time.
+//! Converts requests to operations. Differences between dialects, and the order of meta flags,
+//! become fields of the operation. Relative expiry times become absolute times.
 
 use crate::context::Settings;
 use crate::time::resolve;
@@ -8,7 +8,7 @@ use larder_operations::{Count, CreateEmpty, CreateNumber, LookupOptions, Recache
 use larder_protocol::{Arithmetic, Delete, Exptime, Get, ReplyFormat, Store, StoreMode};
 use larder_store::{Expiry, Now, Tag};
 
-/// Returns the lookup of `get`, `gat`, `touch` and `mg`.
+/// Returns the lookup options for `get`, `gat`, `touch` and `mg`.
 pub(crate) fn lookup_options<'t>(
     get: &Get<'_>,
     tags: &'t [Tag],
@@ -37,13 +37,13 @@ pub(crate) fn lookup_options<'t>(
     }
 }
 
-/// Returns the seconds of `R`. memcached parses the number as an expiry time: a value above 30 days
-/// is a Unix time, and 0 means no time.
+/// Returns the number of seconds of the meta flag `R`. Like memcached, parses the number as an
+/// expiry time: a value above 30 days is a Unix time, and 0 means that there is no time.
 fn recache_secs(within: i32, now: Now) -> Option<u32> {
     resolve(Exptime(within.into()), now).left(now)
 }
 
-/// Returns the store of `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
+/// Returns the store operation for `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
 #[inline]
 pub(crate) fn store<'v>(
     store: &Store<'v>,
@@ -79,7 +79,7 @@ pub(crate) fn store<'v>(
     }
 }
 
-/// Returns the removal of `delete` and `md`.
+/// Returns the removal operation for `delete` and `md`.
 pub(crate) fn remove(delete: &Delete<'_>, now: Now) -> Remove {
     Remove {
         compare: delete.compare,
@@ -88,12 +88,12 @@ pub(crate) fn remove(delete: &Delete<'_>, now: Now) -> Remove {
         value_only: delete.value_only,
         touch: delete.touch.map(|touch| resolve(touch, now)),
         client_flags: delete.client_flags,
-        // memcached counts a CAS that does not match as a miss, except in binary.
+        // memcached counts a CAS mismatch as a miss, except in the binary protocol.
         mismatch_uncounted: matches!(delete.format, ReplyFormat::Binary(_)),
     }
 }
 
-/// Returns the increment or decrement of `incr`, `decr` and `ma`.
+/// Returns the operation for `incr`, `decr` and `ma`.
 pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) -> Count<'t> {
     let create = arithmetic.vivify.map(|vivify| CreateNumber {
         value: arithmetic.initial,
@@ -111,8 +111,8 @@ pub(crate) fn count<'t>(arithmetic: &Arithmetic<'_>, tags: &'t [Tag], now: Now) 
     }
 }
 
-/// Returns the expiry of an item that a request creates: the expiry of the flag `T` if `T` follows
-/// `N`, else the expiry of `N`. Binary requests have one expiry.
+/// Returns the expiry of an item that a request creates. In a meta request, the last of the flags
+/// `N` and `T` determines it. Other requests have only one expiry.
 fn created_expiry(
     format: &ReplyFormat<'_>,
     vivify: Exptime,

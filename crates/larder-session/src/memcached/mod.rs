@@ -1,9 +1,9 @@
 //! memcached's protocols: text, meta and binary.
 //!
 //! `batch.rs` parses and answers requests in batches. `execute.rs` answers one request: `lower.rs`
-//! converts it to an operation, and `get.rs`, `store.rs` and `tags.rs` run it and encode the
-//! outcome. `control.rs`, `admin.rs`, `login.rs` and `servers.rs` answer requests that are not
-//! about items.
+//! converts the request to an operation, and `get.rs`, `store.rs` and `tags.rs` run the operation
+//! and encode its outcome. `control.rs`, `admin.rs`, `login.rs` and `servers.rs` answer requests
+//! that are not about items.
 
 mod admin;
 pub(crate) mod batch;

@@ -2,7 +2,7 @@
 
 use larder_protocol::{ReplyFormat, Request};
 
-/// Returns the reply format of a request that changes or creates items, or `None` for other
+/// Returns the reply format of a request that may change or create items, or `None` for other
 /// requests.
 #[cold]
 pub(crate) fn change<'r, 'b>(request: &'r Request<'b>) -> Option<&'r ReplyFormat<'b>> {

@@ -1,5 +1,5 @@
-//! The list of servers as an item, for clients that look it up under a key. Only members of a
-//! cluster have this item.
+//! The server list as an item, for clients that look it up under a key. Only members of a cluster
+//! have this item.
 
 use crate::Host;
 use crate::context::{Context, PollState, Step};
@@ -10,11 +10,11 @@ use larder_operations::CommandClass;
 use larder_protocol::{Get, Parser, Request, reply};
 use larder_store::Engine;
 
-/// Returns the index of the first request in a batch that looks up the server list and that this
-/// server may answer. `parser` is the state before the batch.
+/// Returns the index of the first request in a batch that looks up the server list, if this server
+/// may answer it. `parser` is the parser state before the batch.
 ///
-/// All keys of a line have to be answered by the same server. If another node answers lookups of
-/// items ([`Owner::Remote`]), this server answers only if the key is alone on its line.
+/// One server has to answer all keys of a line. If another node answers lookups of items
+/// ([`Owner::Remote`]), this server answers only if the key is alone on its line.
 pub(crate) fn next_list_lookup(batch: &Batch<'_>, parser: Parser, owner: Owner) -> Option<usize> {
     let mut before = parser;
     batch.requests.iter().position(|ready| {
@@ -30,7 +30,7 @@ pub(crate) fn next_list_lookup(batch: &Batch<'_>, parser: Parser, owner: Owner) 
     })
 }
 
-/// Returns whether a request looks up the list of servers and changes nothing.
+/// Returns whether a request looks up the server list and changes nothing.
 fn is_list_lookup(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
     match ready.kind {
         RequestKind::Get(get) => get.key == reply::SERVERS_KEY,
@@ -48,8 +48,8 @@ fn names_servers(get: &Get<'_>) -> bool {
 }
 
 impl<E: Engine> Session<E> {
-    /// Answers the first lookup of a batch with the list of servers; `None` if the host has no
-    /// cluster.
+    /// Answers the first request of a batch, a lookup, with the server list. Returns `None` if the
+    /// host has no cluster.
     #[cold]
     pub(crate) fn answer_servers<H: Host>(
         &mut self,

@@ -10,9 +10,9 @@ use larder_protocol::reply::{self, ArithmeticReply, DeleteReply, StoreReply, Ttl
 use larder_protocol::{Arithmetic, Delete, FastSet, Store};
 use larder_store::{Engine, HashedKey, Refusal, Tag};
 
-/// Answers a store whose value has arrived, in the request or by an upload. Writes nothing and
-/// returns false if the store has to wait for the old item on slower storage. An unconditional set
-/// without an observer does not wait.
+/// Answers a store whose value has arrived, either within the request or as an upload. If the store
+/// has to wait for the old item on slower storage, writes nothing and returns false. An
+/// unconditional set without an observer does not wait.
 #[inline]
 pub(crate) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -33,8 +33,8 @@ pub(crate) fn store<E: Engine, H: Host>(
     true
 }
 
-/// Answers a set without an observer, on the fast path. Writes nothing and returns false if the
-/// engine has to wait for slower storage.
+/// Answers a set on the fast path, without an observer. If the engine has to wait for slower
+/// storage, writes nothing and returns false.
 #[inline]
 pub(crate) fn fast_set<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -60,7 +60,8 @@ pub(crate) fn fast_set<E: Engine, H: Host>(
     true
 }
 
-/// Returns whether the sent key, client flags and value are within the size limit of an item.
+/// Returns whether an item with this key, client flags and value length is within the maximum item
+/// size.
 pub(crate) fn fits<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     store: &Store<'_>,
@@ -90,8 +91,8 @@ pub(crate) fn refuse<E: Engine, H: Host>(
     }
 }
 
-/// Returns the outcome of a store as its reply shows it, or `None` if the store has to wait for
-/// slower storage.
+/// Converts the outcome of a store to a reply. Returns `None` if the store has to wait for slower
+/// storage.
 fn stored(outcome: operations::StoreOutcome) -> Option<StoreReply> {
     Some(match outcome {
         operations::StoreOutcome::Stored { cas, len } => StoreReply::Stored { cas, len },
@@ -105,7 +106,8 @@ fn stored(outcome: operations::StoreOutcome) -> Option<StoreReply> {
     })
 }
 
-/// Answers a removal. Writes nothing and returns false if the item is on slower storage.
+/// Answers a removal. If the removal has to wait for slower storage, writes nothing and returns
+/// false.
 pub(crate) fn delete<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     delete: &Delete<'_>,
@@ -124,10 +126,10 @@ pub(crate) fn delete<E: Engine, H: Host>(
     true
 }
 
-/// Handles a store whose tags did not fit in memory like any other store that runs out of memory.
-/// The store is counted and reported. The old item is removed under the same conditions, so that
-/// readers do not take it for the new one. Does nothing if the engine refused the tags for another
-/// reason.
+/// Handles a store whose tags did not fit in memory like any other store that runs out of memory:
+/// counts and reports the store, and removes the old item under the same conditions. Otherwise
+/// readers could mistake the old item for the new one. Does nothing if the engine refused the tags
+/// for another reason.
 pub(crate) fn remove_refused<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,
@@ -140,8 +142,8 @@ pub(crate) fn remove_refused<E: Engine, H: Host>(
     }
 }
 
-/// Answers an increment or decrement. Writes nothing and returns false if the item is on slower
-/// storage.
+/// Answers an increment or decrement. If the item is on slower storage, writes nothing and returns
+/// false.
 pub(crate) fn count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     arithmetic: &Arithmetic<'_>,

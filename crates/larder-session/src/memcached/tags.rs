@@ -1,4 +1,4 @@
-//! Tags in memcached's protocol: the flag `G` and the command `mt`.
+//! Tags in memcached's text protocol: the meta flag `G` and the command `mt`.
 
 use crate::Host;
 use crate::context::Context;
@@ -19,13 +19,13 @@ fn flags<'r>(request: &'r Request<'_>) -> Option<&'r MetaFlags<'r>> {
     format.meta().filter(|flags| flags.has(b'G'))
 }
 
-/// Returns whether a request has tags for the item that it stores.
+/// Returns whether a request sets tags on the item that it stores.
 #[inline]
 pub(crate) fn has_tags(request: &Request<'_>) -> bool {
     flags(request).is_some()
 }
 
-/// Returns the tags of a request for the item that it stores.
+/// Returns the tags that a request sets on the item that it stores.
 ///
 /// # Errors
 /// The [`Refusal`] of the engine.
@@ -39,7 +39,7 @@ pub(crate) fn of_request<E: Engine, H: Host>(
     }
 }
 
-/// Answers `mt`.
+/// Answers `mt`, which drops a tag.
 pub(crate) fn drop_tag<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     drop: &DropTag<'_>,

@@ -1,4 +1,4 @@
-//! Batches of requests: parsing, and prefetching of the memory that they look up.
+//! Parses batches of requests, and prefetches the items of their keys.
 
 use crate::Host;
 use crate::context::Context;
@@ -11,14 +11,15 @@ use larder_protocol::resp::{
 };
 use larder_store::Engine;
 
-// Every key that the protocol accepts can be stored.
+// The engine can store every key that the protocol accepts.
 const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 
-/// The largest batch: see `BATCH_MAX` of `memcached/batch.rs`.
+/// The maximum number of requests in a batch: see `BATCH_MAX` of `memcached/batch.rs`.
 pub(super) const BATCH_MAX: usize = 32;
-/// Arguments up to this length, in bytes, are always allowed, even if the largest item is smaller.
+/// The minimum of the argument length limit, in bytes. It applies if the maximum item size is
+/// smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
-/// The difference between the limit of a request and the limit of an argument, in bytes.
+/// The length limit of a request minus the length limit of an argument, in bytes.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
 
 /// The result of a request.
@@ -26,11 +27,12 @@ const REQUEST_LEN_EXTRA: usize = 64 << 20;
 pub(super) enum Outcome {
     /// The reply is complete.
     Done,
-    /// The request is not complete, because the output is full or the request has processed enough
-    /// keys for one step. It continues when the output is sent, or in the next step.
+    /// The reply is incomplete, because the output is full or the request has processed enough keys
+    /// for one step. The request continues in a later step, after the output is sent if it was
+    /// full.
     Paused,
-    /// The request waits for items on slower storage. [`State::waiting`] has the hashes of their
-    /// keys.
+    /// The request waits for items on slower storage. [`State::waiting`] contains the hashes of
+    /// their keys.
     Wait,
     /// The session closes the connection.
     Close,
@@ -39,10 +41,10 @@ pub(super) enum Outcome {
 /// A request of a batch.
 pub(super) struct BatchRequest<'b> {
     pub(super) kind: RequestKind<'b>,
-    /// The hash of the first argument, which is the first key of most commands; 0 if it cannot be a
-    /// key.
+    /// The hash of the first argument; 0 if the argument cannot be a key. In most commands, the
+    /// first argument is the first key.
     pub(super) hash: u64,
-    /// The offset in the input after this request.
+    /// The offset in the input at which this request ends.
     pub(super) end: usize,
 }
 
@@ -104,7 +106,7 @@ impl RequestKind<'_> {
 
 /// The input that follows the requests of a batch.
 pub(super) enum BatchEnd<'b> {
-    /// The batch has reached its limit.
+    /// The batch has reached its maximum length.
     Full,
     /// An inline request.
     Line {
@@ -115,12 +117,12 @@ pub(super) enum BatchEnd<'b> {
     Nothing {
         consumed: usize,
     },
-    /// An incomplete request, which lacks at least `wanted` bytes.
+    /// An incomplete request. At least `wanted` of its bytes have not arrived.
     Incomplete {
         wanted: usize,
     },
-    /// A request with an argument that is too long. The argument follows the first `consumed`
-    /// bytes.
+    /// A request with an argument that is too long. The first `consumed` bytes of the request
+    /// precede the argument.
     Oversized {
         rest: OversizedRest,
         consumed: usize,
@@ -134,12 +136,12 @@ pub(super) fn bounds<E: Engine, H: Host>(cx: &Context<'_, E, H>, state: &State) 
     Bounds { bulk_len_max, request_len_max, needs_login: state.needs_login() }
 }
 
-/// Returns the longest argument in bytes.
+/// Returns the maximum length of an argument, in bytes.
 pub(super) fn bulk_len_max<E: Engine, H: Host>(cx: &Context<'_, E, H>) -> usize {
     cx.operations.limits.item_size_max.max(BULK_LEN_MIN)
 }
 
-/// Parses the next requests, and prefetches the memory that they look up.
+/// Parses the next requests into `batch`, and prefetches the index buckets and items of their keys.
 pub(super) fn gather<'b, E: Engine>(
     engine: &mut E,
     input: &'b [u8],

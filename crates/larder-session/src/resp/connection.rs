@@ -51,8 +51,8 @@ impl<E: Engine> Session<E> {
             }
             Command::ClientTracking(wanted) => {
                 let outcome = tracking::set_tracking(cx, self.client, state, wanted, output);
-                // A route states at its start whether the client has a near cache, so existing routes do
-                // not fit any more.
+                // A route declares when it opens whether the client has a near cache. The open
+                // routes no longer match.
                 self.close_routes();
                 return outcome;
             }
@@ -134,7 +134,8 @@ impl<E: Engine> Session<E> {
             Command::LatencyHistogram(names) => {
                 reply::latencies(version, &latencies(cx, *names), output);
             }
-            // No event is logged as slow: `latency-monitor-threshold` and `slowlog-max-len` are 0.
+            // The server records no slow events: `latency-monitor-threshold` and `slowlog-max-len`
+            // are 0.
             Command::LatencyLatest | Command::SlowLogGet => reply::array(0, output),
             Command::LatencyReset | Command::SlowLogLen => reply::integer(0, output),
             Command::SlowLogReset => reply::ok(output),
@@ -165,7 +166,7 @@ impl<E: Engine> Session<E> {
             Command::Hello(hello) => {
                 let done = self::hello(cx, state, hello);
                 if done.is_ok() {
-                    // The RESP version may have changed, and a route is for one version.
+                    // The RESP version may have changed, and each route uses one version.
                     self.close_routes();
                     let follows = cx.host.replication().is_some_and(|of| of.link.is_some());
                     reply::hello(state.version, self.client, follows, output);
@@ -198,7 +199,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes the error of a command, if it has failed.
+/// If a command has failed, writes its error.
 fn answer(done: CommandResult, output: &mut Vec<u8>) -> Outcome {
     if let Err(error) = done {
         reply::error(&error, output);
@@ -221,12 +222,12 @@ fn start_transaction(state: &mut State) -> CommandResult {
     Ok(())
 }
 
-/// Executes `SELECT`. All databases hold the same items, so this checks only the number.
+/// Executes `SELECT`. Only checks the number, because all databases contain the same items.
 fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> CommandResult {
     if cx.settings.has_resp_database(number) { Ok(()) } else { Err(CommandError::DatabaseRange) }
 }
 
-/// Executes `CONFIG SET`. Changes no setting if one of them is refused.
+/// Executes `CONFIG SET`. If one setting is refused, changes none of them.
 fn set_settings<'b, E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     settings: Arguments<'b>,
@@ -249,7 +250,8 @@ fn set_settings<'b, E: Engine, H: Host>(
     })
 }
 
-/// Parses a number of bytes with an optional unit, such as `100mb`.
+/// Parses a size with an optional unit, such as `100mb`, to bytes. `k`, `m` and `g` are decimal.
+/// `kb`, `mb` and `gb` are binary.
 fn bytes_of(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?.to_ascii_lowercase();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -266,8 +268,8 @@ fn bytes_of(text: &[u8]) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Returns the latencies at powers of two, for the classes with these names, or for all classes if
-/// there are no names. Omits classes without requests.
+/// Returns the cumulative latency histograms of the classes with these names, with at most one
+/// bucket per power of two. Without names, returns all classes. Omits classes without requests.
 fn latencies<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     names: Arguments<'_>,
@@ -324,7 +326,7 @@ fn set_name<E: Engine, H: Host>(
     Ok(())
 }
 
-/// Executes `HELLO`. A wrong login changes nothing.
+/// Executes `HELLO`. If the login fails, changes nothing.
 fn hello<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -358,8 +360,8 @@ fn log_in<E: Engine, H: Host>(
     authenticate(cx, state, &auth.credentials)
 }
 
-/// Checks a name and a password. If the server requires no login, the user `default` is accepted
-/// with any password.
+/// Checks a name and a password. If the server requires no login, accepts the user `default` with
+/// any password.
 fn authenticate<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

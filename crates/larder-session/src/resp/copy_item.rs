@@ -1,6 +1,6 @@
-//! `RENAME`, `RENAMENX` and `COPY`: move or copy the item of one key to another key. Each step
-//! changes one item. Between two steps, other clients may therefore see both items, or may change
-//! either of them.
+//! `RENAME`, `RENAMENX` and `COPY`, which move or copy the item of one key to another key. Each
+//! step changes one item. Therefore, other clients may see both items, or change either of them,
+//! between two steps.
 
 use super::batch::Outcome;
 use super::single_key::{is_binary, refusal, waits};
@@ -16,12 +16,12 @@ use larder_store::{Engine, HashedKey, Lookup};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copied {
     Done,
-    /// The other key has an item already.
+    /// The other key already has an item.
     Exists,
     Missing,
 }
 
-/// The reason for stopping a command before its end.
+/// The reason why a command stops before it is complete.
 pub(super) enum Stop<'k> {
     /// The command waits for the item of this key.
     Wait(HashedKey<'k>),
@@ -36,7 +36,7 @@ pub(super) fn run<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> Outcome {
     if let CopyKind::Copy { database, .. } = command.kind {
-        // All databases hold the same items, so equal keys have the same item.
+        // All databases contain the same items, so equal keys have the same item.
         let error = match cx.settings.has_resp_database(database) {
             false => Some(CommandError::DatabaseRange),
             true => (command.from == command.to).then_some(CommandError::SameKey),
@@ -86,9 +86,9 @@ fn find<'k, E: Engine, H: Host>(
     }
 }
 
-/// Copies an item, and removes the old one if the command renames it. `is_stored` states whether an
-/// earlier attempt of this command has stored the new item. This function sets it after storing the
-/// item.
+/// Copies an item. If the command is a rename, also removes the old item. `is_stored` states
+/// whether an earlier attempt of this command has stored the new item. This function sets it after
+/// it has stored the item.
 fn copy<'k, E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     command: &CopyItem<'_>,
@@ -129,9 +129,9 @@ fn copy<'k, E: Engine, H: Host>(
 
 /// The result of a removal.
 pub(super) enum Removal {
-    /// There is no item any more.
+    /// The key has no item, or this call has removed the item.
     Gone,
-    /// Another client has changed the item.
+    /// The item has another value, because another client has changed it.
     Changed,
 }
 

@@ -18,7 +18,7 @@ use larder_protocol::resp::{
 };
 use larder_store::{Engine, HashedKey};
 
-/// The limit of the requests queued for `EXEC`, in bytes.
+/// The maximum length of the requests queued for `EXEC`, in bytes.
 const TRANSACTION_LEN_MAX: usize = 1 << 20;
 
 impl<E: Engine> Session<E> {
@@ -49,8 +49,8 @@ impl<E: Engine> Session<E> {
         step
     }
 
-    /// Writes the messages that have arrived, before the session waits for input. Returns false if
-    /// the output has no room for all of them.
+    /// Writes the arrived messages before the session waits for input. Returns false if the output
+    /// has no room for all of them.
     pub(crate) fn write_last_messages<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -89,7 +89,7 @@ impl<E: Engine> Session<E> {
         if queue.is_transaction && queue.at >= queue.requests.len() {
             state.end_tracked_request();
         }
-        // An inline request may be `EXEC`, which has replaced the queue.
+        // If the inline request was `EXEC`, it has replaced the queue.
         if queue.at < queue.requests.len() && !state.has_queued() {
             state.queue = queue;
         }
@@ -107,7 +107,8 @@ impl<E: Engine> Session<E> {
         origin: Origin,
     ) -> Step {
         let mut batch = ArrayVec::new();
-        // Until the login, requests have a lower size limit, so the batch ends with each of them.
+        // Before a login, requests have a lower size limit. A request may be the login, so it ends
+        // the batch.
         let max = if state.needs_login() { 1 } else { poll.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
@@ -133,13 +134,13 @@ impl<E: Engine> Session<E> {
             if self.is_forwarded {
                 return Step::finish(0, Next::NotOwner);
             }
-            // The requests of a transaction must see its changes, so a replica does not answer them
-            // itself.
+            // The requests of a transaction must see the transaction's changes, so a replica does
+            // not answer them itself.
             let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {
-                // Some keys of the request are answered, so the leader gets each other key as a
-                // separate request.
+                // Some keys of the request are already answered, so the leader receives each
+                // remaining key as a separate request.
                 let is_queued = origin != Origin::Client;
                 return match batch.first().filter(|ready| items_command(ready).is_ok()) {
                     Some(ready) => self.split_command(cx, state, ready, poll, is_queued),
@@ -222,8 +223,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Discards more bytes of a request with a too long argument, and refuses the request at its
-    /// end.
+    /// Discards the next bytes of a request whose argument is too long. At the end of the request,
+    /// writes an error.
     pub(crate) fn resume_discard_request<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -259,7 +260,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Answers a request of a connection that tracks items or receives messages. Does not use the
-    /// fast paths. So each fast path has only one caller, and the compiler inlines it there.
+    /// fast paths: with only one caller each, the compiler inlines them there.
     #[cold]
     #[inline(never)]
     fn answer_tracked<H: Host>(
@@ -280,8 +281,8 @@ impl<E: Engine> Session<E> {
             if !is_client {
                 state.end_tracked_request();
             }
-            // Messages about the connection's own changes precede the next reply, so that they do
-            // not invalidate a copy from that reply.
+            // Write messages about the connection's own changes before the next reply. Otherwise
+            // they would invalidate a copy from that reply.
             if self.pending.is_idle() && state.is_between_replies() {
                 tracking::write_messages(cx, state, output);
             }
@@ -320,7 +321,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a request without the fast paths of `GET` and `SET`.
+    /// Answers a request without using the fast paths of `GET` and `SET`.
     pub(super) fn answer_slowly<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -351,8 +352,8 @@ impl<E: Engine> Session<E> {
         hash: u64,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        // A hostile web page may make a browser send an HTTP request to this port. redis-server
-        // also closes such connections.
+        // A hostile web page may make a browser send an HTTP request to this port. Like
+        // redis-server, close such connections.
         if [&b"post"[..], b"host:"].iter().any(|name| request.name.eq_ignore_ascii_case(name)) {
             self.failed = true;
             return Outcome::Close;
@@ -391,7 +392,7 @@ impl<E: Engine> Session<E> {
         match Command::parse(request, verb, row.name) {
             Ok(Command::Item(key, command)) => {
                 // The batch has hashed the first argument. The key of `MEMORY USAGE` is the second
-                // one.
+                // argument.
                 let hash = if row.keys.0 == 1 { hash } else { cx.operations.engine.hash(key) };
                 let key = HashedKey { bytes: key, hash };
                 let outcome = self.with_resp_observer(cx, |session, cx| {
@@ -434,7 +435,7 @@ pub(super) enum Origin {
     Transaction,
 }
 
-/// Returns the number of requests at the start of a batch that only look up items.
+/// Returns the length of the longest prefix of a batch whose requests only look up items.
 fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     if state.transaction.is_some() || state.needs_login() {
         return 0;
@@ -449,7 +450,7 @@ fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     reads.count()
 }
 
-/// Returns the requests at the start of a batch that have keys or change items.
+/// Returns the longest prefix of a batch whose requests have keys or change items.
 fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
     let mut forwarded = ForwardedRequests::new(Parser::default());
     if state.transaction.is_some() || state.needs_login() {
@@ -471,7 +472,7 @@ fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
     forwarded
 }
 
-/// Samples the key of an answered request, for the statistics of hot keys.
+/// Adds the key of an answered request to the sample of hot keys. Returns the outcome unchanged.
 #[inline]
 fn sampled<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,

@@ -1,9 +1,10 @@
 //! RESP, Redis's protocol.
 //!
-//! `batch.rs` parses requests, and `execute.rs` answers them in batches, or `scatter.rs` if several
-//! groups own their keys. `single_key/` has the commands on one key, `multi_key.rs` the commands on
-//! several keys, `script.rs` the known scripts, `watch.rs` `WATCH` and `EXEC`, `tracking.rs`
-//! `CLIENT TRACKING`, and `connection.rs` all other commands. The state of a connection is in
+//! `batch.rs` parses requests. `execute.rs` answers them in batches, and `scatter.rs` splits
+//! batches whose keys belong to several groups. `single_key/` contains the commands on one key,
+//! `multi_key.rs` the commands on several keys, and `copy_item.rs` renames and copies. `script.rs`
+//! executes known scripts, `watch.rs` handles `WATCH` and `EXEC`, `tracking.rs` handles `CLIENT
+//! TRACKING`, and `connection.rs` all other commands. The state of a connection is in
 //! `session/resp_state.rs`.
 
 mod batch;

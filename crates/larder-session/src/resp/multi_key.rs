@@ -1,5 +1,5 @@
-//! Commands on several items. The commands process one key after the other. A command that waits
-//! for an item or for the output continues later with the first unanswered key.
+//! Commands on several items. A command processes its keys in order. If it has to wait for an item
+//! or for room in the output, it later continues with the first unanswered key.
 
 use super::batch::Outcome;
 use super::copy_item::{Stop, remove_if};
@@ -13,11 +13,11 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{Arguments, CommandError, ItemsCommand, checked_key};
 use larder_store::{Engine, Expiry, HashedKey, Lookup};
 
-/// The maximum number of keys that a command processes in one step. A poll has up to
+/// The maximum number of keys that a command processes in one step. A poll runs up to
 /// [`Settings::requests_per_poll`](crate::Settings::requests_per_poll) steps.
 const KEYS_PER_POLL: usize = 16 << 10;
 
-/// The maximum number of keys of an `MSETNX`, which is executed in one step.
+/// The maximum number of keys of an `MSETNX`. The session executes this command in one step.
 const ADDED_MAX: usize = 1024;
 
 impl<E: Engine> Session<E> {
@@ -105,9 +105,9 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Adds items if none of them exists (`MSETNX`). Each step changes one item, so other clients may
-/// see a part of the items. If another client adds one of the items in between, the command removes
-/// its items again.
+/// Executes `MSETNX`: adds items if none of their keys has an item. Each update adds one item, so
+/// other clients may see only some of the items. If another client adds one of the items before
+/// this command does, the command removes its items again.
 pub(super) fn add<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -142,7 +142,7 @@ pub(super) fn add<E: Engine, H: Host>(
 struct Progress {
     /// The number of keys that were looked up.
     checked: usize,
-    /// The number of items that are added now.
+    /// The number of items that the command has added and not removed again.
     added: usize,
     /// The reason why the command removes the added items again; `None` while it adds items.
     end: Option<End>,
@@ -158,8 +158,8 @@ enum End {
 }
 
 impl Progress {
-    /// Restores the progress of a command with `keys` keys from `kept`, which is the default if the
-    /// command has not waited.
+    /// Restores the progress of a command with `keys` keys from `kept`. If the command has not
+    /// waited yet, `kept` is the default.
     fn of(kept: KeyProgress, keys: usize) -> Self {
         let end = [End::Exists, End::OutOfMemory, End::TooLarge];
         let end = end.into_iter().find(|end| *end as i64 == kept.found);
@@ -168,14 +168,14 @@ impl Progress {
 
     /// Returns the progress to store while the command waits.
     fn kept(&self) -> KeyProgress {
-        // One number holds both counts, because the command looks up all keys before it adds an
-        // item.
+        // A single number encodes both counts, because the command looks up all keys before it adds
+        // the first item.
         KeyProgress { keys: self.checked + self.added, found: self.end.map_or(0, |end| end as i64) }
     }
 }
 
-/// Adds all items, or removes the added items after a failure. Returns whether the items were
-/// added. If this has to wait, the caller calls it again with the same `progress`.
+/// Adds all items. After a failure, removes the added items again. Returns whether the items were
+/// added. After [`Stop::Wait`], the caller calls the function again with the same `progress`.
 fn add_all<'k, E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     pairs: &[(HashedKey<'k>, &[u8])],
@@ -191,7 +191,7 @@ fn add_all<'k, E: Engine, H: Host>(
     while progress.end.is_none() {
         let (before, rest) = pairs.split_at(progress.added.min(pairs.len()));
         let Some((key, value)) = rest.first() else { return Ok(true) };
-        // If a key is given twice, its last value is stored.
+        // If a key occurs twice, store its last value.
         let is_again = before.iter().any(|(other, _)| other.bytes == key.bytes);
         let op = Store {
             mode: if is_again { StoreMode::Set } else { StoreMode::Add },
@@ -221,7 +221,7 @@ fn add_all<'k, E: Engine, H: Host>(
     }
 }
 
-/// Executes a command for one key, and counts the item if it was found.
+/// Executes a command for one key. If the key has an item, increments the count of found items.
 fn count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

@@ -1,7 +1,8 @@
-//! Scatters batches of RESP. `crate::scatter` gathers the replies.
+//! Sends the requests of RESP batches to the groups that own their keys. `crate::scatter` gathers
+//! the replies.
 //!
-//! The session splits a multi-key command into one command for each key, unless this server owns
-//! all keys. It sends these commands in batches, and counts the answered keys in
+//! The session splits a multi-key command into one command per key, unless this server owns all
+//! keys. It sends these commands in batches, and records the number of answered keys in
 //! [`State::key_progress`].
 
 use super::batch::{BATCH_MAX, BatchRequest, Outcome, RequestKind, bounds, read_one};
@@ -23,8 +24,8 @@ use larder_store::Engine;
 
 /// The next action of the session for a batch.
 pub(super) enum ScatterDecision {
-    /// The session answers this number of requests of the batch on this server, and then examines
-    /// the others.
+    /// This server answers the first requests of the batch, up to this number. The session then
+    /// examines the others.
     Local(usize),
     /// The batch is scattered, or the poll ends.
     Finish(Step),
@@ -32,9 +33,9 @@ pub(super) enum ScatterDecision {
 
 impl<E: Engine> Session<E> {
     /// Sends the requests of a batch to the groups that own their keys, and answers the requests
-    /// for this server's keys. If the batch starts with requests for this server alone, only
-    /// returns their number. `is_queued` states whether `input` is the queue rather than the input
-    /// of the connection.
+    /// for this server's keys. If the batch starts with requests that only this server answers,
+    /// just returns their number. `is_queued` states whether `input` is the queue rather than the
+    /// input of the connection.
     #[cold]
     #[inline(never)]
     pub(super) fn scatter_resp<H: Host>(
@@ -68,7 +69,7 @@ impl<E: Engine> Session<E> {
         };
         let is_started = state.key_progress.keys > 0;
         match destinations.iter().position(is_remote) {
-            // This server has executed a part of a command that one server has to finish.
+            // This server has executed a part of a command, and no other server can finish it.
             Some(0)
                 if is_started && batch.first().is_none_or(|next| items_command(next).is_err()) =>
             {
@@ -257,8 +258,8 @@ impl<E: Engine> Session<E> {
         Step::advance(0)
     }
 
-    /// Notes that the first requests were answered by another node, and counts them. Returns false if
-    /// no request ends at the end of the part.
+    /// Records that another node has answered a part of the first requests, and counts the requests
+    /// of this part. Returns false if the part does not end at the end of a request.
     pub(crate) fn note_answered_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -309,7 +310,8 @@ impl<E: Engine> Session<E> {
         is_over
     }
 
-    /// Parses a part again, and calls `act` with it. Returns `None` if its bytes are not a request.
+    /// Parses the bytes of a part again, and calls `act` with the request. Returns `None` if the
+    /// bytes are not a request.
     fn with_resp_part<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -324,8 +326,8 @@ impl<E: Engine> Session<E> {
         result
     }
 
-    /// Returns the current destination of a part, or `None` if its bytes are not a request. The
-    /// part may follow a change.
+    /// Returns the current destination of a part, or `None` if its bytes are not a request. Assumes
+    /// that the part may follow a change.
     pub(crate) fn destination_resp<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -336,8 +338,8 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. Returns false if there is no complete reply. In most cases, the part then
-    /// has to wait for slower storage.
+    /// Answers a part. Returns false if the reply is not complete, usually because the part has to
+    /// wait for slower storage.
     pub(crate) fn answer_resp_part<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -374,8 +376,8 @@ fn destination(
     let Some(second) = keys.next() else { return destination };
     let mut others = [second].into_iter().chain(keys);
     let is_one = others.all(|key| destinations.next(key, looks_up) == destination);
-    // A command with many keys may need several steps. It cannot be a part, because one step has to
-    // answer a part.
+    // A command with many keys may need several steps. It cannot be a part, because a part must be
+    // answered in one step.
     match destination {
         Destination::Local if is_one => Destination::Alone,
         group @ Destination::Group(_) if is_one && !verb.is_split() => group,
@@ -383,14 +385,14 @@ fn destination(
     }
 }
 
-/// Parses a request as a command on several keys that can be split.
+/// Parses a request as a multi-key command that can be split into one command per key.
 pub(super) fn items_command<'b>(
     ready: &BatchRequest<'b>,
 ) -> Result<ItemsCommand<'b>, CommandError<'b>> {
     let RequestKind::Request(request) = &ready.kind else { return Err(CommandError::Syntax) };
     let (row, verb) = request.row()?;
     let Command::Items(command) = Command::parse(request, verb, row.name)? else {
-        // One server has to execute any other command.
+        // Any other command must be executed by a single server.
         return Err(CommandError::CrossSlot);
     };
     command.check_keys()?;
@@ -398,8 +400,8 @@ pub(super) fn items_command<'b>(
 }
 
 impl SplitCommand {
-    /// Merges the complete reply to a part. Returns false if the reply is an error, but a part of
-    /// an array is written already. The session then has to close the connection.
+    /// Merges the complete reply to a part. Returns false if the reply is an error within an array
+    /// that is already partially written. The session must then close the connection.
     pub(crate) fn take<E: Engine>(&mut self, part: &mut Part<E>, output: &mut Vec<u8>) -> bool {
         if self.reply_form == SplitReply::Array {
             let is_answered = !matches!(part.state, PartState::Refused | PartState::ConnectionLost);

@@ -1,5 +1,5 @@
-//! Scripts: `EVAL`, `EVALSHA` and `SCRIPT`. The server executes each known script as operations on
-//! one item.
+//! Scripts: `EVAL`, `EVALSHA` and `SCRIPT`. There is no Lua interpreter: the server recognises
+//! known scripts, and executes each as operations on one item.
 
 use super::batch::Outcome;
 use super::single_key::{is_binary, milliseconds_left, try_show_copied, waits, without_padding};
@@ -22,8 +22,8 @@ enum Answer {
     Null,
     /// Two numbers.
     Pair(i64, i64),
-    /// The numbers of allowed and of remaining requests, then the seconds until a retry and until
-    /// the reset.
+    /// The numbers of allowed and of remaining requests, then the seconds until a retry may succeed
+    /// and until the limit resets.
     Rate([i64; 2], [f64; 2]),
     Error(CommandError<'static>),
 }
@@ -62,7 +62,7 @@ pub(super) fn run<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Writes the value of an item, and the milliseconds until it expires.
+/// Writes the value of an item, and the milliseconds until the item expires.
 fn show_hits<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -103,7 +103,7 @@ fn fail(error: &CommandError<'_>, output: &mut Vec<u8>) -> Outcome {
     Outcome::Done
 }
 
-/// Finds a script by its text or hash. Stores the hash of a text, so that later calls may name it.
+/// Finds a script by its text or hash. For a text, also stores the hash, for later calls by hash.
 fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'static>> {
     match name {
         ScriptName::Text(text) => load(host, text).map(|(script, _)| script),
@@ -111,8 +111,8 @@ fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'
     }
 }
 
-/// Returns the script with this hash, if it is a script of a known library, or if a client has
-/// loaded it.
+/// Returns the script with this hash. Returns `None` unless a known library sends this script, or a
+/// client has loaded it.
 pub(super) fn known(host: &impl Host, hash: &ScriptHash) -> Option<Script> {
     Script::of_hash(hash).or_else(|| host.script(hash))
 }
@@ -123,7 +123,7 @@ pub(super) fn load(
     text: &[u8],
 ) -> Result<(Script, ScriptHash), CommandError<'static>> {
     if text.len() > SCRIPT_LEN_MAX {
-        // Known scripts are shorter, and hashing a long text takes time.
+        // Refuse before hashing, which is slow for a long text. All known scripts are shorter.
         return Err(CommandError::UnknownScript);
     }
     let hash = hash_of(text);
@@ -137,7 +137,7 @@ pub(super) fn load(
 
 /// The item of a script's key.
 struct FoundItem<'i> {
-    /// Whether the value equals the first argument.
+    /// Whether the value equals the script's first argument.
     is_first_argument: bool,
     /// The value; `None` if it is large.
     value: Option<&'i [u8]>,
@@ -289,13 +289,13 @@ fn integer(text: &[u8]) -> Result<i64, CommandError<'static>> {
     i64_of(text).ok_or(CommandError::NotInteger)
 }
 
-/// Parses a number like Lua's `tonumber`, which allows blanks and leading zeros.
+/// Parses a number like Lua's `tonumber`, which allows surrounding blanks and leading zeros.
 fn lua_integer(text: &[u8]) -> Result<i64, CommandError<'static>> {
     let text = str::from_utf8(text.trim_ascii()).ok();
     text.and_then(|text| text.parse().ok()).ok_or(CommandError::NotInteger)
 }
 
-/// Parses a number of seconds, in milliseconds.
+/// Parses a number of seconds. Returns it in milliseconds.
 fn millis_of(text: &[u8], command: &'static str) -> Result<i64, CommandError<'static>> {
     integer(text)?.checked_mul(1000).ok_or(CommandError::ExpireTime(command))
 }
@@ -320,7 +320,7 @@ fn positive_expiry(
     }
 }
 
-/// Stores a value with an expiry, which has to be in the future.
+/// Returns the edit that stores a value for `millis` milliseconds. `millis` must be positive.
 fn store<'v>(
     value: EditValue<'v>,
     millis: i64,
@@ -330,14 +330,14 @@ fn store<'v>(
     Ok(Edit::Store { replaces: true, value, expiry: positive_expiry(millis, now, command)? })
 }
 
-/// Returns the number of the item, or 0 without an item, plus `delta`.
+/// Returns the item's number plus `delta`. Without an item, the number is 0.
 fn sum_of(item: Option<&FoundItem<'_>>, delta: i64) -> Result<i64, CommandError<'static>> {
     let sum = item.map_or(Ok(0), FoundItem::number)?.checked_add(delta);
     sum.ok_or(CommandError::Overflow)
 }
 
-/// Adds 1 to a number. If `is_renewed`, sets its expiry to `millis` milliseconds from now. The
-/// result is the sum, and the milliseconds until the item expires.
+/// Adds 1 to the item's number. If `is_renewed`, sets the expiry to `millis` milliseconds from now.
+/// The answer is the sum, and the milliseconds until the item expires.
 fn hit<'v>(
     item: Option<&FoundItem<'_>>,
     is_renewed: bool,
@@ -354,8 +354,8 @@ fn hit<'v>(
     Ok((edit, Answer::Pair(sum, left)))
 }
 
-/// Adds `delta` to a number. If `expiry` is `None`, the number keeps its expiry. Also returns the
-/// sum.
+/// Returns the edit that adds `delta` to the item's number, and the sum. If `expiry` is `None`, the
+/// item keeps its expiry.
 fn add<'v>(
     item: Option<&FoundItem<'_>>,
     delta: i64,
@@ -374,11 +374,11 @@ fn short<'v>(text: &str) -> Result<EditValue<'v>, CommandError<'static>> {
     Ok(EditValue::Short(bytes, len.try_into().map_err(|_| CommandError::Overflow)?))
 }
 
-/// The start of redis_rate's time: 2017-01-01, in Unix seconds.
+/// The epoch of redis_rate's times: 2017-01-01, in Unix seconds.
 const RATE_EPOCH: f64 = 1_483_228_800.0;
 
-/// Executes the generic cell rate algorithm. The item's value is the theoretical arrival time of
-/// the next request, in seconds.
+/// Executes the generic cell rate algorithm (GCRA). The item's value is the theoretical arrival
+/// time of the next request, in seconds since [`RATE_EPOCH`].
 fn allow_rate<'v>(
     script: Script,
     arguments: &[&[u8]; 4],
@@ -401,8 +401,8 @@ fn allow_rate<'v>(
         Some(item) => number(item.value.unwrap_or_default())?.max(now_secs),
         None => now_secs,
     };
-    // `left` is the number of remaining requests: for `AllowRate` the number after this request,
-    // and for `AllowRateAtMost` the number before it.
+    // `left` is the number of remaining requests: with `AllowRate` after this request, and with
+    // `AllowRateAtMost` before this request.
     let has_whole_cost = script == Script::AllowRate;
     let charged = if has_whole_cost { interval * cost } else { 0.0 };
     let diff = now_secs - (arrival + charged - interval * burst);

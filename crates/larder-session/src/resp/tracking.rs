@@ -1,5 +1,5 @@
-//! `CLIENT TRACKING`: the connection receives messages about changes of the items that it has read,
-//! so that the client can keep copies. The [`Tracker`] of the server collects the messages. A
+//! `CLIENT TRACKING`. The connection receives messages about changes of the items that it has read,
+//! so its client can keep copies of these items. The server's [`Tracker`] collects the messages. A
 //! session writes them between two replies.
 
 use super::batch::{BatchRequest, Outcome, RequestKind};
@@ -16,12 +16,12 @@ use larder_protocol::resp::{
 use larder_store::Engine;
 use std::sync::Arc;
 
-/// The maximum number of prefixes of a connection. Each change of any item compares its key with
-/// all prefixes.
+/// The maximum number of prefixes per connection. On each change of an item, the tracker compares
+/// the key with all prefixes.
 const PREFIXES_MAX: usize = 128;
 
-/// Writes the messages that have arrived. Call this only between two replies. Returns false if the
-/// output has no room for all messages. If it returns true, the next message wakes the connection.
+/// Writes the arrived messages. The caller must be between two replies. Returns false if the output
+/// has no room for all messages. After it returns true, the next message wakes the connection.
 pub(super) fn write_messages<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &mut State,
@@ -35,7 +35,7 @@ pub(super) fn write_messages<E: Engine, H: Host>(
     };
     while output.len() <= cx.settings.output_max {
         let Some(message) = inbox.next(cx.waker) else { return true };
-        // A RESP2 connection without the channel can't receive messages.
+        // A RESP2 connection cannot receive messages unless it subscribes to the channel.
         let Some(form) = form else { continue };
         match message {
             Invalidation::Keys(keys) => {
@@ -53,7 +53,7 @@ pub(super) fn write_messages<E: Engine, H: Host>(
     false
 }
 
-/// Notes the keys that a request is about to read.
+/// Tracks the keys that a request is about to read.
 pub(super) fn track<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &State,
@@ -79,14 +79,14 @@ pub(super) fn track<E: Engine, H: Host>(
     }
 }
 
-/// Notes a key. Ignores a key that is empty or too long for an item.
+/// Tracks a key. Ignores a key that is empty or too long for an item.
 fn track_key(tracker: &Tracker, key: &[u8], subscription: &Arc<Subscription>) {
     if checked_key(key).is_ok() {
         tracker.track(key, subscription);
     }
 }
 
-/// Notes the keys that the requests at the start of a batch are about to read at another server.
+/// Tracks the keys that the requests at the start of a batch are about to read from other servers.
 /// Stops at the first request without keys.
 pub(super) fn track_batch<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
@@ -134,7 +134,7 @@ pub(super) fn set_tracking<E: Engine, H: Host>(
 }
 
 /// Checks the options of `CLIENT TRACKING ON`. `old_prefixes` are the prefixes that the connection
-/// tracks already.
+/// already tracks.
 fn check<'p, E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &State,
@@ -164,8 +164,8 @@ fn check<'p, E: Engine, H: Host>(
     Err(CommandError::Tracking(refused))
 }
 
-/// Starts tracking, or changes its options, which [`check`] has accepted. `old` is the subscription
-/// so far.
+/// Starts tracking with these options, or changes the options of `old`, the current subscription.
+/// [`check`] must have accepted the options.
 fn start<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
@@ -201,7 +201,8 @@ fn start<E: Engine, H: Host>(
         Some(old) if old.options() == wanted => return Ok(()),
         Some(old) => tracker.set_options(old, wanted),
         None => {
-            // The new subscription starts before the old one ends, so that no change is missed.
+            // Start the new subscription before the old one ends. Otherwise a change could be
+            // missed.
             tracking.subscription = Some(tracker.subscribe(wanted, prefixes));
             if let Some(old) = old {
                 tracker.unsubscribe(old);
@@ -212,14 +213,14 @@ fn start<E: Engine, H: Host>(
         cx.host.request_changes();
     }
     if receiver != connection && !cx.host.is_connected(receiver) {
-        // The receiver has closed after `check` found it open. It could not close its inbox, which
-        // did not exist yet.
+        // The receiver was open during `check` and has closed since. It could not close its inbox,
+        // because the inbox did not exist then.
         tracker.close(receiver);
     }
     Ok(())
 }
 
-/// Returns an error if one prefix is the start of another prefix.
+/// Returns an error if one prefix starts with another prefix.
 fn overlap<'p>(
     options: &TrackingOptions<'p>,
     old_prefixes: &'p [Box<[u8]>],
@@ -260,8 +261,8 @@ pub(super) fn set_caching(
     Err(CommandError::Tracking(refused))
 }
 
-/// Returns the number of the connection that receives the messages: 0 for this one, -1 without
-/// tracking.
+/// Returns the number of the connection that receives the messages: 0 if it is this connection, and
+/// -1 without tracking.
 pub(super) fn receiver(state: &State) -> i64 {
     let subscription = state.tracking.as_ref().and_then(|tracking| tracking.subscription.as_ref());
     match subscription.map(|of| of.options()) {
@@ -294,8 +295,8 @@ pub(super) fn show_tracking(state: &State, output: &mut Vec<u8>) {
     reply::tracking_info(state.version, &flags, receiver(state), prefixes, output);
 }
 
-/// Opens the connection's inbox for messages of other connections. The caller calls this when the
-/// client has requested the number of the connection, or subscribes to the channel.
+/// Opens the connection's inbox, because other connections may redirect their messages to it.
+/// Called when the client requests the connection's number or subscribes to the channel.
 pub(super) fn open_inbox<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,
@@ -306,7 +307,7 @@ pub(super) fn open_inbox<E: Engine, H: Host>(
     }
 }
 
-/// Executes `SUBSCRIBE`. The only channel is that of invalidation messages.
+/// Executes `SUBSCRIBE`. The channel of invalidation messages is the only channel.
 pub(super) fn subscribe<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,

@@ -1,8 +1,8 @@
 //! `WATCH` and `EXEC`.
 //!
-//! `EXEC` first compares all watched items with the versions that `WATCH` noted. Then the first
-//! change of each watched item repeats the comparison in the same update, because other connections
-//! may change items between the requests of a transaction.
+//! `EXEC` first compares the versions of all watched items with the versions that `WATCH` recorded.
+//! Other connections may change items between the requests of a transaction. So the first change of
+//! each watched item repeats the comparison within the same update.
 
 use super::batch::{Outcome, bounds};
 use super::execute::Origin;
@@ -17,11 +17,10 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{Arguments, Bounds, CommandError, Read, checked_key, read};
 use larder_store::{Access, Engine, Expiry, HashedKey, Lookup};
 
-/// The maximum number of watched keys of a connection. `EXEC` compares their items one after the
-/// other.
+/// The maximum number of watched keys per connection. `EXEC` looks up all of them.
 const WATCHED_MAX: usize = 1024;
 
-/// Executes `WATCH`: notes the versions of the items under these keys.
+/// Executes `WATCH`: records the versions of the items of these keys.
 pub(super) fn watch<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -79,8 +78,8 @@ pub(super) fn watch<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Returns the version of an item: `Some(Ok(None))` if there is no item, and `None` if the item is
-/// on slower storage.
+/// Returns the version of an item. Returns `Some(Ok(None))` if the key has no item, and `None` if
+/// the item is on slower storage.
 fn version<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -94,7 +93,8 @@ fn version<E: Engine, H: Host>(
 }
 
 impl<E: Engine> Session<E> {
-    /// Executes `EXEC`: makes the requests since `MULTI` the queue that the session answers next.
+    /// Executes `EXEC`: moves the requests since `MULTI` to the queue. The session answers the
+    /// queue next.
     pub(super) fn execute_transaction<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -132,8 +132,8 @@ impl<E: Engine> Session<E> {
         Outcome::Done
     }
 
-    /// Returns whether this server owns all watched keys and their items have the noted versions.
-    /// Returns `Err` if the request waits for one of the items.
+    /// Returns whether this server owns all watched keys and their items still have the recorded
+    /// versions. Returns `Err` if `EXEC` has to wait for one of the items.
     fn watched_are_unchanged<H: Host>(
         cx: &mut Context<'_, E, H>,
         state: &mut State,
@@ -180,7 +180,7 @@ impl<E: Engine> Session<E> {
             reply::array(count_requests(rest, &bounds), output);
         }
         let body = output.len();
-        // Another server would change the item without the comparison.
+        // Do not forward: another server would change the item without the comparison.
         let has_moved = guard.watches_any(|key| Self::remote_owner(cx, key).is_some());
         let step = if has_moved {
             Step::advance(0)
@@ -196,13 +196,13 @@ impl<E: Engine> Session<E> {
         if has_moved || guard.is_violated() {
             let has_begun = std::mem::take(&mut state.key_progress) != KeyProgress::default();
             let is_sent_in_part = has_begun && has_moved && !queue.is_headless;
-            // Other servers execute parts of the command, and their replies would go to this
+            // Other servers are executing parts of the command, and their replies would reach this
             // connection.
             let is_scattered = !matches!(self.pending, Pending::Idle | Pending::Send(_));
             if is_sent_in_part || is_scattered {
                 return Step::finish(0, Next::Close);
             }
-            // The refused command may have started to send a large value, or may have kept tags
+            // The refused command may have started to send a large value, or may have stored tags
             // while it waited.
             self.pending = Pending::Idle;
             let _ = self.take_kept_tags();

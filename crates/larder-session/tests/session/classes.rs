@@ -1,11 +1,11 @@
-//! Each request counts once, in its class of latency statistics.
+//! Tests that each request counts once, in its class of latency statistics.
 
 use crate::common::{ITEM_SIZE_MAX, TestEngine, new_server, pattern, set, store};
 use larder_operations::{AnsweredCounts, CommandClass};
 
 for_each_engine! { requests_count_in_their_class stores_count_with_any_outcome cuts_of_the_input_do_not_change_counts }
 
-/// Returns the counts of get, store, delete, count, touch and other.
+/// Returns the counts of the classes get, store, delete, count, touch and other, in this order.
 fn counts(answered: &AnsweredCounts) -> [u32; 6] {
     CommandClass::ALL.map(|class| answered.of(class))
 }
@@ -38,7 +38,7 @@ fn requests_count_in_their_class(engine: TestEngine) {
     );
 }
 
-/// Stores count if they succeed, if they are refused, and if the session receives their value in
+/// A store counts whether it succeeds or is refused, and also if the session receives its value in
 /// pieces.
 fn stores_count_with_any_outcome(engine: TestEngine) {
     let mixed = [

@@ -1,11 +1,11 @@
-//! Plays the transcripts of `tests/conformance/` against sessions over each engine.
+//! Replays the transcripts of `tests/conformance/` against sessions with each engine.
 
 use crate::common::target::{self, Sessions};
 use larder_model::{Case, Target, read_folder, run, run_bytewise};
 use std::path::Path;
 
-/// The longest case, in bytes, that is also played byte by byte. Longer cases would take too much
-/// time.
+/// The limit, in bytes, below which a case is also replayed byte by byte. Longer cases would take
+/// too much time.
 const BYTEWISE_LEN_MAX: usize = 10_000;
 
 fn cases() -> Vec<Case> {
@@ -15,7 +15,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Plays every case at once and, unless it is long, byte by byte.
+/// Replays each case in one piece and, unless it is long, also byte by byte.
 fn conforms(mut target: impl Target) {
     let cases = cases();
     let mut failures = Vec::new();

@@ -1,5 +1,6 @@
-//! Connections that start with a login. The expected replies are those of memcached: 1.6.45 for
-//! text, and 1.6.18 with the PLAIN mechanism of Cyrus SASL for binary.
+//! Tests connections that start with a login. The expected replies come from memcached 1.6.45 for
+//! the text protocol, and from memcached 1.6.18 with the PLAIN mechanism of Cyrus SASL for the
+//! binary protocol.
 
 use crate::common::{TestEngine, TestServer, new_server, store, text};
 use larder_protocol::Parser;
@@ -39,8 +40,8 @@ const OUT_OF_MEMORY: u16 = 0x82;
 /// The name of a case, its requests, and the statuses of the replies.
 type Case = (&'static str, Vec<Vec<u8>>, &'static [u16]);
 
-/// Returns the replies to `input`, sent at once and byte by byte, and whether the session closed
-/// the connection.
+/// Sends `input` in one piece, and again byte by byte, and checks that the replies are equal.
+/// Returns the replies, and whether the session closed the connection.
 fn talk(server: &mut TestServer, input: &[u8]) -> (Vec<u8>, bool) {
     let [whole, split] = [input.len().max(1), 1].map(|len| {
         let mut client = server.client();
@@ -79,7 +80,7 @@ fn sasl(op: u8, message: &[u8]) -> Vec<u8> {
     packet(op, &[], b"PLAIN", message)
 }
 
-/// Returns the opcodes, statuses and bodies of binary replies.
+/// Splits binary replies. Returns the opcode, the status and the body of each.
 fn packets(mut bytes: &[u8]) -> Vec<(u8, u16, String)> {
     let mut found = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<24>() {
@@ -164,7 +165,7 @@ fn text_logs_in(engine: TestEngine) {
     let twice = [LOGIN, LOGIN, b"get any\r\n"].concat();
     let stored = b"STORED\r\nSTORED\r\nVALUE any 0 13\r\nann pass word\r\nEND\r\n";
     answers(&mut server, &twice, stored, false);
-    // The login of one connection does not authenticate another one.
+    // The login of one connection does not authenticate another connection.
     answers(&mut server, b"get any\r\n", UNAUTHENTICATED, false);
 }
 

@@ -1,4 +1,5 @@
-//! Tests of sessions over several engines, with clients that send any bytes in any pieces.
+//! Tests of sessions with several engines. Their clients send arbitrary bytes in pieces of any
+//! length.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,15 +1,15 @@
-//! Replies and counters, compared with those of memcached 1.6.18. For the commands of a later
-//! release, the reference is the documentation of that release.
+//! Compares replies and counters with those of memcached 1.6.18. For commands of later releases,
+//! the reference is the documentation of that release.
 //!
-//! The transcripts of `tests/conformance/` test many more commands. The cases of this file also
-//! compare counters, or test details that a change of the code can easily break.
+//! The transcripts of `tests/conformance/` test many more commands. The cases in this file also
+//! compare counters, or test details that are easy to break.
 
 use crate::common::streams::frame;
 use crate::common::{ITEM_SIZE_MAX, TestEngine, TestServer, new_server, pattern, set, text};
 
 const SET: &[u8] = b"set k 0 0 1\r\n5\r\n";
 
-/// Returns all counters that are not zero, by name.
+/// Returns the name and the value of each counter that is not zero.
 fn counted(server: &TestServer) -> Vec<(&'static str, u64)> {
     let classes = server.counters.classes.iter().flat_map(|class| class.each());
     let mut all = std::collections::BTreeMap::new();
@@ -93,8 +93,8 @@ fn check_replies(engine: TestEngine, requests: &str, answers: &str) {
     );
 }
 
-/// The flags `h` and `l` show the item as it was before the request, even if the engine repeats the
-/// lookup to change the item.
+/// The flags `h` and `l` return the state of the item before the request, even if the engine
+/// repeats the lookup to change the item.
 fn a_stale_item_is_won_once(engine: TestEngine) {
     check_replies(
         engine,
@@ -104,8 +104,8 @@ fn a_stale_item_is_won_once(engine: TestEngine) {
     check_replies(engine, "mg k N30 h\r\nmg k h\r\n", "HD h0 W\r\nHD h1 Z\r\n");
 }
 
-/// A number with more digits makes a new item, which no client has fetched. A number that fits
-/// keeps the old item.
+/// If an increment adds a digit, the number becomes a new item that no client has fetched. If the
+/// number fits, the old item stays.
 fn a_number_that_grows_becomes_a_new_item(engine: TestEngine) {
     let grows = "set k 0 0 1\r\n9\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
     check_replies(engine, grows, "STORED\r\nHD\r\n10\r\nHD h0\r\n");
@@ -113,7 +113,7 @@ fn a_number_that_grows_becomes_a_new_item(engine: TestEngine) {
     check_replies(engine, fits, "STORED\r\nHD\r\n6\r\nHD h1\r\n");
 }
 
-/// With a lower CAS and `I`, a set stores a stale item, and an append is refused.
+/// With a lower CAS value and the flag `I`, a set stores a stale item, and an append is refused.
 fn a_late_append_is_refused(engine: TestEngine) {
     check_replies(
         engine,
@@ -127,7 +127,7 @@ fn a_late_append_is_refused(engine: TestEngine) {
     );
 }
 
-/// A client can choose the largest CAS for an item, and a later store can still change this item.
+/// A client can set the maximum CAS value on an item, and a later store can still change this item.
 fn a_client_can_choose_any_cas(engine: TestEngine) {
     let mut server = new_server(engine);
     let answer = server.replies_to(b"ms k 1 E18446744073709551615 c\r\n1\r\nms k 1 c\r\n2\r\n");

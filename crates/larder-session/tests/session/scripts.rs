@@ -1,4 +1,5 @@
-//! RESP: known scripts. `EVALSHA` names them by the hashes that their libraries send.
+//! Tests known scripts in RESP. The tests call them with `EVALSHA` and the hashes that the
+//! libraries send.
 
 use crate::common::{Session, TestClient, TestEngine, TestServer, new_server, text};
 use larder_protocol::encode::resp::command;
@@ -29,7 +30,7 @@ mod hashes {
 }
 use hashes::*;
 
-/// Returns the reply to a command, in a readable form.
+/// Sends a command, and returns the reply with escaped control characters.
 fn ask(server: &mut TestServer, client: &mut TestClient, words: &[&[u8]]) -> String {
     let mut request = Vec::new();
     command(words, &mut request);
@@ -62,7 +63,7 @@ fn check(engine: TestEngine, steps: &[(&str, &str)]) {
     assert_eq!(server.host.reserved(), 0, "the session releases its memory");
 }
 
-/// A call of a script.
+/// Formats a step that calls a script.
 macro_rules! call {
     ($hash:expr, $arguments:expr) => {
         &format!("{} {}", $hash, $arguments)
@@ -167,7 +168,7 @@ fn rates(engine: TestEngine) {
     check(
         engine,
         &[
-            // The rate allows a burst of 3 requests, then one request in 2 seconds.
+            // The rate allows a burst of 3 requests, then one request every 2 seconds.
             (call!(RATE, "3 1 2 1"), "*4 :1 :2 $2 -1 $1 2 "),
             (call!(RATE, "3 1 2 2"), "*4 :2 :0 $2 -1 $1 6 "),
             (call!(RATE, "3 1 2 1"), "*4 :0 :0 $1 2 $1 6 "),
@@ -182,8 +183,8 @@ fn rates(engine: TestEngine) {
     );
 }
 
-/// Large values are compared and shown, a number has no line end, and a script's `SET` is a new
-/// item without tags.
+/// Scripts compare and return large values, a number with a line end is not a number, and a
+/// script's `SET` stores a new item without tags.
 fn values_are_compared_and_shown_whole(engine: TestEngine) {
     let (mut server, session) = (new_server(engine), Session::resp(0, false));
     let mut client = TestClient { session, ..TestClient::new() };
@@ -273,8 +274,7 @@ fn wrong_calls(engine: TestEngine) {
 }
 
 fn scripts_are_known_by_text_and_hash(engine: TestEngine) {
-    // This script has the same normal form as the scripts that many libraries send to release a
-    // lock.
+    // This script has the same normal form as the scripts with which many libraries release a lock.
     let script = "-- release\nif redis.call('GET', KEYS[1]) == ARGV[1] then\n return redis.call('DEL', KEYS[1]);\nelse return 0 end";
     let hash = larder_protocol::resp::hex(&larder_protocol::resp::hash_of(script.as_bytes()));
     let (mut server, session) = (new_server(engine), Session::resp(0, false));

@@ -1,5 +1,5 @@
-//! No cut of the input, no limit and no slow client changes a reply. `LARDER_CASES` sets the number
-//! of random cases, `LARDER_SEED` their seed.
+//! Tests that replies do not depend on cuts of the input, on limits, or on the speed of the client.
+//! `LARDER_CASES` sets the number of random cases, and `LARDER_SEED` their seed.
 
 use crate::common::streams;
 use crate::common::{TestClient, TestEngine, TestServer, new_server, text};
@@ -9,10 +9,10 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::hash::{BuildHasher, RandomState};
 use std::{env, fmt};
 
-/// The way in which a stream is delivered to a session.
+/// How a test delivers a stream to a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
-    /// The lengths of the pieces, repeated.
+    /// The lengths of the pieces. The list repeats until the end of the stream.
     pub(crate) pieces: Vec<usize>,
     pub(crate) requests_per_poll: usize,
     pub(crate) output_max: usize,
@@ -39,7 +39,7 @@ impl Delivery {
         self.run_in(new_server(engine), TestClient::new(), stream)
     }
 
-    /// Returns all replies that a client of `server` receives to `stream`, and whether the session
+    /// Sends `stream` from `client` to `server`. Returns all replies, and whether the session
     /// closed the connection.
     pub(crate) fn run_in(
         &self,
@@ -91,7 +91,7 @@ pub(crate) fn check<S: Strategy>(
         .unwrap_or_else(|failure| panic!("LARDER_SEED={seed} {failure}"));
 }
 
-/// Bytes that `Debug` prints in a readable form.
+/// Bytes that `Debug` prints with escaped control characters.
 #[derive(Clone)]
 pub(crate) struct Stream(pub(crate) Vec<u8>);
 
@@ -106,8 +106,8 @@ pub(crate) fn any_stream(value_len_max: usize) -> impl Strategy<Value = Stream> 
         .prop_map(|requests| Stream(requests.concat()))
 }
 
-/// Returns a strategy for a stream with some bytes replaced, removed or inserted. Most of the new
-/// bytes have a meaning in the protocol.
+/// Returns a strategy for streams with some bytes replaced, removed or inserted. Most of the new
+/// bytes are significant in the protocol.
 pub(crate) fn garbled_stream(value_len_max: usize) -> impl Strategy<Value = Stream> {
     let byte = prop_oneof![
         3 => prop::sample::select(b" \r\n0159bqvkSINTOC\0\x80\x01\xff".to_vec()),
@@ -142,7 +142,7 @@ pub(crate) fn any_delivery() -> impl Strategy<Value = Delivery> {
     )
 }
 
-/// A stream with many kinds of requests, for tests of every cut.
+/// A stream with many kinds of requests. It is short enough to test every cut.
 pub(crate) const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\ngat 0 a nope a\r\nbogus\r\n\
     add a 0 0 1 noreply\r\n1\r\nset b 0 0 3\r\nabcdef\r\nms c 4 c k O7 T90\r\nhigh\r\nmg c v t f s k\r\n\
     md c I\r\nmg c v h\r\nmg c v h\r\nmg new N30 v t\r\nma n N0 J7 v\r\nma n v D3\r\nma n MD v D90\r\nmn\r\n\
@@ -168,7 +168,7 @@ fn random_cuts_under_random_limits(engine: TestEngine) {
     });
 }
 
-/// The first byte chooses the dialect, even if the first request arrives in many pieces.
+/// The first byte determines the dialect, even if the first request arrives in many pieces.
 fn the_first_byte_chooses_the_dialect(engine: TestEngine) {
     let large = crate::common::set("a", &[b'x'; 200_000]);
     for first in [&b"mn\r\n"[..], &large] {
@@ -189,7 +189,7 @@ fn garbled_streams_with_random_cuts(engine: TestEngine) {
 
 for_each_engine!(garbled_streams_with_random_cuts the_first_byte_chooses_the_dialect one_byte_at_a_time cut_in_two_anywhere random_cuts_under_random_limits);
 
-/// Returns the replies of the model to a stream, and whether the model closed the connection.
+/// Returns the model's replies to a stream, and whether the model closed the connection.
 fn model_replies(stream: &[u8]) -> (Vec<u8>, bool) {
     let mut model = Model::new(larder_model::Settings {
         version: "1.6.45".to_owned(),
@@ -201,7 +201,7 @@ fn model_replies(stream: &[u8]) -> (Vec<u8>, bool) {
     (answers, connection.is_closed())
 }
 
-/// Returns whether a stream may contain tags, which the plain engine does not support.
+/// Returns whether a stream may contain tags. The plain engine does not support tags.
 fn may_use_tags(stream: &[u8]) -> bool {
     holds(stream, b" G") || holds(stream, b"mt ")
 }
@@ -210,10 +210,10 @@ fn holds(stream: &[u8], what: &[u8]) -> bool {
     stream.windows(what.len()).any(|bytes| bytes == what)
 }
 
-/// The session gives the same replies as the model, which is slow but simple. The comparison omits
-/// statistics, because the model lacks them. It also omits CAS values that clients choose, because
-/// later CAS values differ between engines, and tags, because the plain engine does not support
-/// them.
+/// The session gives the same replies as the model, which is slow but simple. The test skips
+/// streams with statistics, because the model has none. It skips streams in which clients choose
+/// CAS values, because later CAS values then differ between engines. It skips tags, because the
+/// plain engine does not support them.
 #[test]
 fn the_model_agrees() {
     const BINARY_STAT: &[u8] = b"\x80\x10";
@@ -230,8 +230,8 @@ fn the_model_agrees() {
     });
 }
 
-/// All engines give the same replies. Exceptions are tags, and the CAS values after a CAS that a
-/// client chose.
+/// All engines give the same replies. The test skips streams with tags, and streams in which
+/// clients choose CAS values.
 #[test]
 fn the_engines_agree() {
     check(300, any_stream(200_000), |stream| {

@@ -1,11 +1,12 @@
-//! A store that starts before a client drops one of its tags leaves no valid item, even if it waits
-//! in between.
+//! Tests that a store leaves no valid item if a client drops one of its tags after the store has
+//! started, even if the store waits in between.
 
 use crate::common::conversation::Conversation;
 use larder_session::{Next, Session};
 use larder_store::Updates;
 
-/// Polls until a request waits. Returns false if all requests are answered before that.
+/// Polls until a request waits. Returns false if the session has answered all requests and none has
+/// waited.
 fn waits(it: &mut Conversation) -> bool {
     loop {
         let progress = it.poll();

@@ -6,8 +6,8 @@ use crate::Host;
 use crate::context::Context;
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value};
 
-/// Returns a bit of a value (`GETBIT`). The first bit of a byte is the highest. Bits after the
-/// value are 0.
+/// Returns a bit of a value (`GETBIT`). Bit 0 is the most significant bit of the first byte. Bits
+/// after the end of the value are 0.
 pub(super) fn get_bit<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -25,7 +25,8 @@ pub(super) fn get_bit<E: Engine, H: Host>(
     answer(looked)
 }
 
-/// Returns the number of bits that are 1, in a range of bytes or of bits (`BITCOUNT`).
+/// Returns the number of 1 bits in a range (`BITCOUNT`). The range is in bits if `in_bits`, and
+/// otherwise in bytes. Its end is inclusive.
 pub(super) fn bit_count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -57,12 +58,13 @@ pub(super) fn bit_count<E: Engine, H: Host>(
     answer(looked)
 }
 
-/// Returns the index of the byte of a bit, and the bit in it.
+/// Returns the index of the byte that contains a bit, and a mask with this bit.
 pub(super) fn place_of(offset: u64) -> (usize, u8) {
     (usize::try_from(offset / 8).unwrap_or(usize::MAX), 0x80 >> (offset % 8))
 }
 
-/// Returns the number of ones in the bits from `from` to `to`, or to the end of the bytes.
+/// Returns the number of 1 bits at the bit offsets from `from` to below `to`. Stops at the end of
+/// the bytes.
 fn ones(bytes: &[u8], from: usize, to: usize) -> usize {
     let to = to.min(8 * bytes.len());
     if from >= to {
@@ -78,7 +80,7 @@ fn ones(bytes: &[u8], from: usize, to: usize) -> usize {
     all - before as usize - behind as usize
 }
 
-/// Converts the result of a lookup to a reply, which is 0 if there is no item.
+/// Converts the result of a lookup to a reply. Without an item, the reply is 0.
 fn answer(looked: Lookup<Option<i64>>) -> Answer<'static> {
     match looked {
         Lookup::Hit(found) => Some(Ok(found.unwrap_or_default())),

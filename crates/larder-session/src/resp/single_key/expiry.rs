@@ -81,13 +81,14 @@ pub(super) fn show_expiry<E: Engine, H: Host>(
     }))
 }
 
-/// Returns the milliseconds until an item expires, or -1 if it never does.
+/// Returns the milliseconds until an item expires, or -1 if it never expires.
 pub(in crate::resp) fn milliseconds_left(expiry: Expiry, now: Now) -> i64 {
     shown_expiry(expiry, now, true, false)
 }
 
-/// Returns the reply to `TTL` and related commands. Seconds are rounded to the nearest number, as
-/// in redis-server. If the expiry of the item is a whole second, they are rounded up.
+/// Returns the number for a reply to `TTL` and related commands; -1 if the item never expires. As
+/// in redis-server, seconds are rounded to nearest. If the item expires at a whole second, they are
+/// rounded up.
 fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
     let millis = if absolute {
         expiry.in_millis().map(|millis| now.unix_millis_of(millis))

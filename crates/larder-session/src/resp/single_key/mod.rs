@@ -25,7 +25,7 @@ use larder_protocol::resp::{ItemCommand, NewExpiry};
 use larder_store::{Engine, HashedKey};
 
 impl<E: Engine> Session<E> {
-    /// Calls `work`, with an observer if the host observes requests.
+    /// Calls `work`. If the host observes requests, installs an observer for the call.
     pub(in crate::resp) fn with_resp_observer<H: Host, R>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -43,7 +43,7 @@ impl<E: Engine> Session<E> {
         work(self, &mut Context { operations, host, settings, waker })
     }
 
-    /// Returns whether the log has watchers, or the host counts requests by prefix.
+    /// Returns whether the log has watchers or the host counts requests by prefix.
     pub(in crate::resp) fn is_observed(&self) -> bool {
         self.observed != Streams::default()
     }

@@ -30,7 +30,7 @@ impl<E: Engine> Session<E> {
         });
         match looked {
             Lookup::Hit(Some(())) => Outcome::Done,
-            // `content` has recorded the access to the large value already.
+            // `content` has already recorded the access to the large value.
             Lookup::Hit(None) => {
                 self.resp_look(cx, state, key, &LookupOptions::default(), true, output)
             }
@@ -42,7 +42,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Writes the value of an item. The lookup may change the item's expiry.
+    /// Looks up an item and writes its value. The lookup may change the item's expiry.
     pub(super) fn resp_look<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -73,8 +73,8 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Writes a value. A large value is leased and sent in pieces. If leases take too much memory
-/// already, [`show_copied`] copies it instead.
+/// Writes a value. Leases a large value, which the session then sends in pieces. If leases already
+/// use too much memory, copies the value with [`show_copied`] instead.
 fn show<E: Engine>(value: &Value<'_, E::Lease>, pending: &mut Pending<E>, output: &mut Vec<u8>) {
     *pending = Pending::Idle;
     match value {
@@ -146,7 +146,7 @@ pub(super) fn str_len<E: Engine, H: Host>(
     }
 }
 
-/// Writes the size of an item, as memcached counts it (`MEMORY USAGE`).
+/// Executes `MEMORY USAGE`: writes the size of an item in bytes, computed as in memcached.
 pub(super) fn memory_usage<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -199,8 +199,9 @@ pub(super) fn get_range<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Returns the range from `start` to `end` inclusive in a value of `len` bytes. Negative positions
-/// count from the end.
+/// Converts the positions `start` and `end` of a Redis command to offsets in a value of length
+/// `len`. The position `end` is inclusive, the returned end is exclusive. Negative positions count
+/// from the end of the value.
 pub(super) fn range(start: i64, end: i64, len: usize) -> (usize, usize) {
     let position = |at: i64| {
         let at = if at < 0 { at.saturating_add(number(len)) } else { at };

@@ -11,7 +11,8 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{CommandError, Decimal, decimal};
 use larder_store::{Engine, HashedKey};
 
-/// Overwrites bytes from `offset` on, and fills a gap with zeros. Returns the length of the value.
+/// Executes `SETRANGE`: overwrites the bytes from `offset` on, and fills a gap after the old value
+/// with zeros. Returns the new length of the value.
 pub(super) fn set_range<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -33,7 +34,8 @@ pub(super) fn set_range<E: Engine, H: Host>(
     })
 }
 
-/// Sets a bit, and fills a gap with zeros. Returns the old bit.
+/// Executes `SETBIT`: sets a bit, and fills a gap after the old value with zeros. Returns the old
+/// bit.
 pub(super) fn set_bit<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -55,7 +57,7 @@ pub(super) fn set_bit<E: Engine, H: Host>(
     })
 }
 
-/// Adds `delta` to a decimal number, and writes the sum.
+/// Executes `INCRBYFLOAT`: adds `delta` to a decimal number, and writes the sum.
 pub(super) fn add_decimal<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -82,7 +84,8 @@ pub(super) fn add_decimal<E: Engine, H: Host>(
     Outcome::Done
 }
 
-/// Changes a value, and counts a refusal. Returns `None` if the item is on slower storage.
+/// Changes a value with `change`, and counts a refused change. Returns `None` if the item is on
+/// slower storage.
 fn rewrite<E: Engine, H: Host, R>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -99,14 +102,13 @@ fn rewrite<E: Engine, H: Host, R>(
     Some(result)
 }
 
-/// Returns whether an item may have a value of this length.
+/// Returns whether an item with a value of this length is within the maximum item size.
 fn fits<E: Engine, H: Host>(cx: &Context<'_, E, H>, key: HashedKey<'_>, len: usize) -> bool {
     let limits = cx.operations.limits;
     len < limits.item_size_max && limits.footprint(key.bytes.len(), len, 0) <= limits.item_size_max
 }
 
-/// Appends zeros to a value that is shorter than `len`. Returns false if there is no memory for
-/// them.
+/// Appends zeros to a value up to the length `len`. Returns false if there is no memory for them.
 fn grow(value: &mut Vec<u8>, len: usize) -> bool {
     let missing = len.saturating_sub(value.len());
     let has_room = value.try_reserve_exact(missing).is_ok();

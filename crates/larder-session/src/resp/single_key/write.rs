@@ -16,7 +16,8 @@ use larder_protocol::resp::{CommandError, Set, SetAnswer, SetCondition};
 use larder_store::{Engine, Expiry, HashedKey, Refusal, Tag};
 
 impl<E: Engine> Session<E> {
-    /// Answers a `SET` without options and without an observer.
+    /// Answers a `SET` without options on the fast path. The caller ensures that there is no
+    /// observer.
     #[inline]
     pub(in crate::resp) fn resp_fast_set<H: Host>(
         &mut self,
@@ -56,8 +57,8 @@ impl<E: Engine> Session<E> {
                 return Outcome::Done;
             }
         };
-        // If the command has waited, it uses its earlier tags, because a client may have dropped
-        // some of them since.
+        // If the command has waited, use its earlier tags: a client may have dropped some of them
+        // since.
         let kept = self.take_kept_tags().map(Ok);
         let tags = match kept.unwrap_or_else(|| cx.operations.tags(set.tags())) {
             Ok(tags) => tags,
@@ -126,8 +127,8 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Stores a value unconditionally. A refused store keeps the old item. Returns `None` if the store
-/// has to wait for slower storage.
+/// Stores a value unconditionally. If the store is refused, the old item stays. Returns `None` if
+/// the store has to wait for slower storage.
 pub(in crate::resp) fn store<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -149,8 +150,8 @@ pub(in crate::resp) fn store<E: Engine, H: Host>(
     }
 }
 
-/// Removes an item if its value is `value`. If `equal` is false, removes the item if it has another
-/// value.
+/// Removes an item if its value equals `value`, or with `equal` false, if its value differs from
+/// `value`. Returns the number of removed items.
 pub(super) fn delete_if<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,

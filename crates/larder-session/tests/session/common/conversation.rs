@@ -1,4 +1,4 @@
-//! A session over an engine whose reads and acknowledgements the test completes.
+//! A session with an engine whose pending reads and acknowledgements the test completes.
 
 use crate::common::{Session, TestCache, TestEngine, TestServer, new_server, segments};
 use larder_session::{Next, Progress};
@@ -48,7 +48,8 @@ impl Conversation {
         while self.storage.complete(1) > 0 {}
     }
 
-    /// Polls until replies are held. Returns `None` if all requests are answered before that.
+    /// Polls until replies are held. Returns `None` if the session has answered all requests and
+    /// held no reply.
     pub(crate) fn run_until_held(&mut self) -> Option<Progress> {
         loop {
             let progress = self.poll();

@@ -1,4 +1,4 @@
-//! The engines under test, and helpers for requests.
+//! The engines under test, and helpers that build requests.
 
 pub(crate) mod conversation;
 pub(crate) mod streams;
@@ -9,7 +9,7 @@ use larder_store::cache::Cache;
 use larder_store::{SizeClasses, dashmap, delayed, erased, segment};
 use std::sync::Arc;
 
-// The sessions of all tests use type-erased engines, so that the compiler instantiates the session
+// The sessions of all tests use type-erased engines. The compiler then instantiates the session
 // only once.
 pub(crate) type Session = larder_session::Session<erased::Handle>;
 pub(crate) type TestClient = test_util::TestClient<erased::Handle>;
@@ -20,14 +20,14 @@ pub(crate) type TestServer = test_util::TestServer<erased::Handle>;
 pub(crate) enum TestEngine {
     Dashmap,
     Segment,
-    /// The segment engine with lookups and acknowledgements that wait.
+    /// The segment engine with delayed lookups and acknowledgements.
     Delayed,
 }
 
 /// A cache under test.
 pub(crate) struct TestCache {
     pub(crate) cache: erased::Cache,
-    /// A function that completes a pending read or acknowledgement; `None` if the engine has none.
+    /// Completes pending reads or acknowledgements; `None` if the engine never has any.
     pub(crate) complete: Option<Complete>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn segments() -> segment::Cache {
     .unwrap()
 }
 
-/// Defines a test for each engine and each function `fn name(engine: TestEngine)`.
+/// Defines one test per engine for each function `fn name(engine: TestEngine)`.
 macro_rules! for_each_engine {
     ($($test:ident)*) => {$(
         mod $test {
@@ -127,12 +127,12 @@ pub(crate) fn set(key: &str, value: &[u8]) -> Vec<u8> {
     store(&format!("set {key} 0 0 {}", value.len()), value)
 }
 
-/// Returns a command line and its value.
+/// Returns a store request: a command line, and the value with its line end.
 pub(crate) fn store(line: &str, value: &[u8]) -> Vec<u8> {
     [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
 }
 
-/// Returns bytes without repetition, so that a shifted or lost part changes them.
+/// Returns `len` bytes without repetition. A test then notices if a part is shifted or lost.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 3);
     for i in 0..u32::try_from(len.div_ceil(4)).unwrap() {
@@ -142,7 +142,7 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns bytes in a readable form.
+/// Returns bytes as text with escaped control characters.
 pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }

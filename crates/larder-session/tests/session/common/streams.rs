@@ -1,4 +1,4 @@
-//! Streams of requests in the three dialects, most of them complete and valid.
+//! Generates streams of requests in the three dialects. Most requests are complete and valid.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -46,7 +46,7 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..10_u64, any::<u64>()]
 }
 
-/// Returns a strategy for `noreply`, which most requests do not have.
+/// Returns a strategy for an optional ` noreply`. Most requests have none.
 fn noreply() -> impl Strategy<Value = &'static str> {
     select(vec!["", "", "", " noreply"])
 }
@@ -84,7 +84,7 @@ fn classic(value_len_max: usize) -> impl Strategy<Value = Bytes> {
     ]
 }
 
-/// Returns a strategy for flags that `verb` uses, and some that it ignores.
+/// Returns a strategy for meta flags: flags that `verb` uses, and some that it ignores.
 fn flags(verb: &str) -> impl Strategy<Value = String> + use<> {
     let mut known = vec!["q", "k", "c", "O123", "t", "s"];
     known.extend(match verb {

@@ -1,4 +1,4 @@
-//! Sessions over an engine, as a target for transcripts.
+//! Sessions with one engine as a target for transcripts.
 
 use crate::common::{TestCache, TestClient, TestServer};
 use larder_model::{Received, Target};
@@ -6,13 +6,13 @@ use larder_store::cache::Cache as _;
 use larder_store::{SizeClasses, dashmap, delayed, moka, segment};
 use std::collections::BTreeMap;
 
-/// The overhead of an item in memcached, CAS included, in bytes.
+/// The overhead of an item in memcached in bytes, including the CAS value.
 const OVERHEAD: usize = 59;
 const LIMIT_BYTES: usize = 256 << 20;
 const ITEM_SIZE_MAX: usize = 1 << 20;
 const SEED: u64 = 0x5eed;
 
-/// Returns the chunk sizes of slab classes, which replies to `me` contain.
+/// Returns the chunk sizes of the slab classes. Replies to `me` depend on them.
 fn class_sizes() -> Vec<usize> {
     vec![96, 120, 152, 192, 512, 4096, 1 << 20]
 }
@@ -61,7 +61,7 @@ pub(crate) fn delayed() -> TestServer {
     server(TestCache::delayed(segments(), delayed::Storage::new(SEED)))
 }
 
-/// Sessions that share an engine and a clock. The test sets the clock.
+/// Sessions that share an engine and a clock. The test advances the clock.
 pub(crate) struct Sessions {
     fresh: fn() -> TestServer,
     server: TestServer,
@@ -108,7 +108,7 @@ impl Target for Sessions {
     }
 
     fn end_input(&mut self, id: usize) {
-        // After the client has closed the connection, a driver closes it too when all complete
+        // After a client has closed the connection, a driver closes its side once all complete
         // requests are answered.
         self.client(id).is_closed = true;
     }

@@ -1,4 +1,4 @@
-//! Values that the session receives and sends in pieces: uploads and leases.
+//! Tests of values that the session receives in pieces as uploads, and sends in pieces from leases.
 
 use crate::common::streams::frame;
 use crate::common::{
@@ -11,7 +11,7 @@ use larder_store::segment;
 
 const LEN: usize = 200_000;
 
-/// Returns the reply to `get` for a hit.
+/// Returns the expected reply to a `get` that hits.
 fn hit(key: &str, value: &[u8]) -> Vec<u8> {
     [store(&format!("VALUE {key} 0 {}", value.len()), value), b"END\r\n".to_vec()].concat()
 }
@@ -86,8 +86,8 @@ fn an_upload_with_a_bad_trailer_changes_nothing(engine: TestEngine) {
     assert_eq!(reply, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
-/// The session discards a value that is too large as it arrives, and replies when all of it has
-/// arrived. A classic set and any meta store also remove the old value.
+/// The session discards a value that is too large while it arrives, and replies once all of it has
+/// arrived. A classic set, and every meta store, also removes the old value.
 fn a_too_large_value_is_discarded(engine: TestEngine) {
     let mut server = new_server(engine);
     let length = 1 << 30;
@@ -134,7 +134,8 @@ fn a_value_is_sent_in_pieces(engine: TestEngine) {
     }
 }
 
-/// A value that the session sends stays unchanged while its item is removed or changed.
+/// While the session sends a value, the sent bytes stay the same even if the item is removed or
+/// changed.
 fn a_value_being_sent_does_not_change(engine: TestEngine) {
     for change in [
         &b"delete a\r\n"[..],
@@ -157,7 +158,7 @@ fn a_value_being_sent_does_not_change(engine: TestEngine) {
     }
 }
 
-/// The cache stores the largest value that fits, and refuses a value that is one byte longer.
+/// The cache stores a value of the maximum length, and refuses a value that is one byte longer.
 fn the_limit_is_exact(engine: TestEngine) {
     let mut server = new_server(engine);
     let fits = ITEM_SIZE_MAX - 60;
@@ -190,8 +191,8 @@ fn small_cache(evict: bool) -> segment::Cache {
     .unwrap()
 }
 
-/// A new expiry may need memory for a copy of the item, which a full cache without eviction does
-/// not have.
+/// A new expiry may need memory for a copy of the item. A full cache without eviction has no such
+/// memory.
 #[test]
 fn a_large_value_that_cannot_be_touched_is_not_sent() {
     let mut server = new_server(TestEngine::Segment);
@@ -207,8 +208,8 @@ fn a_large_value_that_cannot_be_touched_is_not_sent() {
     assert_eq!(text(&answer), "SERVER_ERROR Out of memory allocating new item\\r\\nMN\\r\\n");
 }
 
-/// A new expiry may need memory for a copy of the item, and the eviction for that may remove the
-/// item itself.
+/// A new expiry may need memory for a copy of the item. The eviction that frees this memory may
+/// evict the item itself.
 #[test]
 fn a_touch_that_evicts_its_item_is_a_miss() {
     let TestCache { cache, .. } = TestCache::new(small_cache(true));
@@ -219,7 +220,7 @@ fn a_touch_that_evicts_its_item_is_a_miss() {
         for number in 0..20_000_usize {
             let (key, len) = (format!("{thread}-{number}"), 60 + number * 7919 % 9_000);
             assert_eq!(server.replies_to(&set(&key, &pattern(len))), b"STORED\r\n");
-            // Touches recent items, including some items that are about to be evicted.
+            // Touch recent items, including some that are about to be evicted.
             let key = format!("{thread}-{}", number - number * 104_729 % (number + 1).min(400));
             let lifetime = [1, 30, 300, 3_000, 30_000, 300_000][number % 6];
             let (touch, hit, miss) = match number % 2 {

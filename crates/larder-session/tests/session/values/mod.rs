@@ -1,4 +1,4 @@
-//! Values and replies that are longer than a buffer.
+//! Tests of values and replies that are longer than a buffer.
 
 mod dumps;
 mod large;

@@ -1,11 +1,10 @@
-//! The limits of the memory that a session holds for a client, and of the length of a poll.
+//! Tests the limits on the memory that a session uses for a client, and on the length of a poll.
 
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, text};
 use larder_session::{Next, State};
 use larder_store::{Engine, HashedKey, Lease, Lookup, Value, dashmap, segment};
 
-/// For a client that never reads, the session answers requests only up to the limit of unsent
-/// output.
+/// If a client never reads, the session answers its requests only up to the limit of unsent output.
 fn output_is_bounded(engine: TestEngine) {
     let mut server = new_server(engine);
     server.settings.requests_per_poll = usize::MAX;
@@ -34,7 +33,7 @@ fn output_is_bounded(engine: TestEngine) {
     assert!(client.received.chunks(answer).all(|chunk| chunk == &client.received[..answer]));
 }
 
-/// A poll ends after a fixed number of requests, even if the input holds more.
+/// A poll ends after `requests_per_poll` requests, even if the input contains more.
 fn a_poll_is_bounded(engine: TestEngine) {
     let mut server = new_server(engine);
     for (requests, polls) in [
@@ -54,7 +53,7 @@ fn a_poll_is_bounded(engine: TestEngine) {
     }
 }
 
-/// Sessions that wait for the rest of a value reserve little memory, and do not delay other
+/// A session that waits for the rest of a value reserves little memory, and does not delay other
 /// sessions.
 fn a_stalled_upload_reserves_little(engine: TestEngine) {
     let mut server = new_server(engine);
@@ -73,7 +72,8 @@ fn a_stalled_upload_reserves_little(engine: TestEngine) {
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// A short value stays in the driver's buffer, and the session reports the number of missing bytes.
+/// An incomplete short value stays in the driver's buffer, and the session reports the number of
+/// missing bytes.
 fn a_short_value_stays_in_the_input(engine: TestEngine) {
     let mut server = new_server(engine);
     let mut client = TestClient::new();
@@ -83,7 +83,8 @@ fn a_short_value_stays_in_the_input(engine: TestEngine) {
     assert_eq!(client.session.state(), State::Waiting);
 }
 
-/// At the memory limit of all connections, the session refuses a store with an out-of-memory error.
+/// Once all connections together have reached their memory limit, the session refuses a store with
+/// an out-of-memory error.
 fn an_upload_may_be_refused(engine: TestEngine) {
     let mut server = new_server(engine);
     server.replies_to(b"set a 0 0 3\r\nold\r\nset b 0 0 3\r\nold\r\n");
@@ -109,7 +110,7 @@ for_each_engine!(
     an_upload_may_be_refused
 );
 
-/// Returns a lease on a large value, or `None` if the leases take too much memory to keep it.
+/// Returns a lease on a large value, or `None` if leases already use too much memory.
 fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     let key = HashedKey { bytes: key, hash: engine.hash(key) };
     let lent = engine.content(key, |content| match &content.value {
@@ -120,7 +121,7 @@ fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     lease
 }
 
-/// Several leases on one value hold the same memory. If leases take too much memory, the session
+/// Several leases on one value count its memory once. If leases use too much memory, the session
 /// copies values.
 #[test]
 fn a_value_is_copied_if_leases_are_exhausted() {
@@ -150,7 +151,7 @@ fn a_value_is_copied_if_leases_are_exhausted() {
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// An idle connection needs only the memory of its session, at most 96 bytes.
+/// A session takes at most 96 bytes. An idle session needs no other memory.
 #[test]
 fn an_idle_session_is_small() {
     assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 96);
