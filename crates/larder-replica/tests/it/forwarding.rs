@@ -1,14 +1,15 @@
-//! A simulation of changes that one node forwards to a leader. A seed determines the clocks, the
-//! network, the pauses and the transfers of the leadership.
+//! Simulates changes that one node forwards to a leader. A seed determines the clocks, the network,
+//! the pauses and the leadership transfers.
 //!
-//! [`LinkLeases`] and [`Fence`] are the real ones; the rest stands for `forward/` of larder-cluster.
-//! Faults: each direction of a connection delivers its bytes late, up to minutes after the
-//! connection was closed; the clocks differ by hours, and in pace by 1 %; both processes are paused
-//! between any two steps. The leader stops to lead at any time, also between two changes of a frame,
-//! and leads again later; the node learns of it late. The test checks that no change takes effect
-//! twice, or after it was reported as failed, and that nothing fails without faults.
+//! The test runs the real [`LinkLeases`] and [`Fence`]. The rest is a model of `forward/` in
+//! larder-cluster. Faults: each direction of a connection may deliver its bytes late, up to minutes
+//! after the connection was closed. The clocks differ by hours, and their rates by up to 1 %. Both
+//! processes may be paused between any two steps. The leader may stop leading at any time, even
+//! between two changes of a frame, and leads again later. The node learns of this late. The test
+//! checks that no change takes effect twice, or after the node has reported it as failed, and that
+//! no change fails without faults.
 //!
-//! Each of these mutations was made once, and made the test fail:
+//! Each of these mutations of the code made the test fail when it was tried:
 //!
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
@@ -32,8 +33,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The time with faults, in milliseconds.
 const FAULTS: u64 = 20_000;
-/// The time after the faults, in milliseconds. In its second half, there are no new changes, and at
-/// its end all changes have results.
+/// The time after the faults, in milliseconds. Its second half has no new changes. At its end, all
+/// changes must have results.
 const RECOVERY: u64 = 20_000;
 /// The time of one step, in milliseconds.
 const STEP: u64 = 10;
@@ -45,15 +46,15 @@ const HEARTBEAT: u64 = 100;
 const CONNECT_TIMEOUT: u64 = 5000;
 
 thread_local! {
-    /// The clock of the leader, which fences read.
+    /// The leader's clock. Fences read it.
     static LEADERS_CLOCK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock with another pace and another start than the simulation's.
+/// A clock that starts at another time, and runs at another rate, than the simulation's time.
 #[derive(Clone, Copy)]
 struct Clock {
     start: u64,
-    /// The pace in thousandths.
+    /// The rate of the clock, in thousandths of the simulation's time.
     pace: u64,
 }
 
@@ -74,7 +75,7 @@ enum Request {
     Changes(Frame),
 }
 
-/// Changes that are sent together, and the number of them that the leader has executed.
+/// Changes in one frame, and how many of them the leader has executed.
 struct Frame {
     changes: Vec<u64>,
     executed: usize,
@@ -89,12 +90,12 @@ enum Reply {
         sent: Millis,
         received: u64,
     },
-    /// The leader has executed this number of changes of the first frame without a reply, and no
-    /// others of it.
+    /// The leader has executed this number of changes of the first unanswered frame, and no others
+    /// of this frame.
     Executed(usize),
 }
 
-/// One direction of a connection: frames in order, each with the time of its arrival.
+/// One direction of a connection: frames in order, each with its arrival time.
 struct Direction<T>(VecDeque<(u64, T)>);
 
 impl<T> Direction<T> {
@@ -109,7 +110,7 @@ impl<T> Direction<T> {
     }
 }
 
-/// A connection, with the state of both sides. A frame counts as one byte.
+/// A connection with the state of both sides. Each frame counts as one byte.
 struct Connection {
     up: Direction<Request>,
     down: Direction<Reply>,
@@ -117,20 +118,21 @@ struct Connection {
     leases: Option<LinkLeases>,
     opened_at: u64,
     heard_at: u64,
-    /// The end and the time of a granted lease that is not sent yet.
+    /// The end and the grant time of a lease that is granted and not sent yet.
     lease: Option<(Millis, Millis)>,
-    /// The changes of frames without a reply.
+    /// The changes of the sent frames that have no reply yet.
     unanswered: VecDeque<Vec<u64>>,
     is_closed: bool,
-    /// Whether the node sends no new changes, because another node leads.
+    /// Whether the node sends no new changes on this connection, because another node leads.
     is_retired: bool,
-    /// Whether a later connection proves that the leader executes nothing more of this one.
+    /// Whether a later connection proves that the leader executes no more changes of this
+    /// connection.
     has_peer_ended: bool,
     /// The leader's side; `None` until it has received `Hello`.
     fence: Option<Fence>,
     received: u64,
     heartbeat_at: u64,
-    /// Changes that the leader has read and not executed, because it has no lease.
+    /// Frames that the leader has read but not executed, because it has no lease.
     fenced: VecDeque<Frame>,
     /// The leader has refused the connection.
     is_refused: bool,
@@ -142,19 +144,19 @@ struct World {
     clocks: [Clock; 2],
     /// The times until which the two processes are paused.
     paused_until: [u64; 2],
-    /// The delays that frames have now in each direction.
+    /// The current delay of frames in each direction.
     delays: [u64; 2],
     has_faults: bool,
     connections: Vec<Connection>,
     /// Whether the leader leads.
     leads: bool,
-    /// Whether the forwarding node believes that it leads.
+    /// Whether the forwarding node believes that the leader leads.
     is_followed: bool,
     /// Changes that the leader has returned because it did not lead.
     returned: Vec<u64>,
     transfers: u64,
     next_change: u64,
-    /// The time of the report for each failed change.
+    /// For each failed change, the time at which the node reported the failure.
     failed: BTreeMap<u64, u64>,
     executed: BTreeMap<u64, u64>,
     answered: u64,
@@ -192,7 +194,7 @@ impl World {
                 self.change_faults();
             }
             self.change_leader();
-            // Both orders of the two processes occur within a step.
+            // Within a step, the two processes run in random order.
             let leader_first = self.random.below(2) == 0;
             for is_leader in [leader_first, !leader_first] {
                 match is_leader {
@@ -243,7 +245,8 @@ impl World {
         }
     }
 
-    /// Pauses a process between two of its steps. Returns whether it pauses.
+    /// Pauses a process with a probability of 1/60 while there are faults. Returns whether it
+    /// pauses the process.
     fn pauses(&mut self, side: usize) -> bool {
         let pauses = self.has_faults && self.now < FAULTS && self.random.below(60) == 0;
         if pauses {
@@ -288,7 +291,8 @@ impl World {
                         connection.lease = leases.grant(now).map(|until| (until, now));
                     }
                     Reply::Executed(count) => {
-                        // After a report, a late reply has no frame.
+                        // If the node has reported the changes as failed, a late reply has no
+                        // frame.
                         let Some(changes) = connection.unanswered.pop_front() else { continue };
                         self.answered += count as u64;
                         self.returned.extend(changes.into_iter().skip(count));
@@ -298,8 +302,8 @@ impl World {
         }
     }
 
-    /// Closes the current connection if the leader is silent. The leader does not notice: its
-    /// network drops the reset.
+    /// Closes the current connection if the leader is silent. The leader does not notice, because
+    /// the network drops the reset.
     fn give_up(&mut self) {
         let Some(connection) = self.connections.last_mut().filter(|of| !of.is_closed) else {
             return;
@@ -329,7 +333,7 @@ impl World {
         }
     }
 
-    /// Retires the connection if another node leads, and uses it again if the leader leads again.
+    /// Retires the connection if another node leads. Uses it again if the leader leads again.
     fn note_leader(&mut self) {
         let Some(connection) = self.connections.last_mut().filter(|of| !of.is_closed) else {
             return;
@@ -353,7 +357,7 @@ impl World {
             self.connections.push(connection);
         }
         let delay = self.delays[0];
-        // A paused writer may hold a lease of a connection that was closed since.
+        // A paused writer may still have a lease for a connection that was closed during the pause.
         for index in 0..self.connections.len() {
             if self.connections[index].lease.is_some() && self.pauses(0) {
                 return;
@@ -441,8 +445,8 @@ impl World {
         }
     }
 
-    /// Executes the changes of a frame. The check of the fence and the effect of a change are one step,
-    /// under the lock of the key.
+    /// Executes the changes of a frame. Each check of the fence and the effect of its change are
+    /// one atomic step, as under the lock of the key.
     fn execute(&mut self, index: usize, mut frame: Frame) {
         let connection = &mut self.connections[index];
         let Some(fence) = &connection.fence else { return };

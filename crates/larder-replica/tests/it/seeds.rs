@@ -1,4 +1,4 @@
-//! Helpers of the simulations: random numbers from a seed, and runs of many seeds.
+//! Helpers for the simulations: random numbers from a seed, and runs of many seeds.
 #![allow(clippy::disallowed_methods, reason = "tests read the environment")]
 
 use std::cell::Cell;
@@ -37,8 +37,8 @@ pub(crate) fn only_seed() -> Option<u64> {
 }
 
 /// Runs each seed twice, on all cores. Runs only the seed `LARDER_SEED` if it is set, and otherwise
-/// the seeds 1 to `LARDER_SEEDS` (by default 1 to 500). Returns their results. Panics if a seed
-/// panics, or gives different results.
+/// the seeds 1 to `LARDER_SEEDS` (500 by default). Returns the results. Panics if a seed panics, or
+/// if its two results differ.
 pub(crate) fn run_seeds<T: PartialEq + Send>(run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let seeds: Vec<u64> = match only_seed() {
         Some(seed) => vec![seed],

@@ -1,4 +1,4 @@
-//! Cases of the stream that the simulation rarely reaches.
+//! Tests cases of the replication stream that the simulation rarely reaches.
 
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Position, Sender, Succession};
 use larder_store::cache::Cache;
@@ -42,7 +42,7 @@ impl Node {
         Sender::new(engine, Arc::clone(&self.journals), self.incarnation, position, succession)
     }
 
-    /// Runs a full sync from a leader.
+    /// Runs a full sync of this node from a leader.
     fn full_sync(&mut self, leader: &Self) {
         self.applier.start_stream(leader.incarnation);
         let mut sender = leader.sender(None, None);
@@ -67,7 +67,8 @@ fn set(engine: &mut impl Engine, key: &[u8]) {
     engine.update(hashed, &mut None, |_| (put(), ())).unwrap();
 }
 
-/// Runs a step. Returns the number of checkpoints in it, and the offsets of settled ones.
+/// Runs a step of the sender. Returns the number of started checkpoints, and the offsets of the
+/// settled ones.
 fn checkpoints(sender: &mut Sender<impl Engine>) -> (usize, Vec<Vec<u64>>) {
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);
@@ -83,14 +84,14 @@ fn checkpoints(sender: &mut Sender<impl Engine>) -> (usize, Vec<Vec<u64>>) {
     (started, settled)
 }
 
-/// A reader sees a change of an item before its key is in a journal.
+/// A reader can see a change of an item before the item's key is in a journal.
 #[test]
 fn a_checkpoint_settles_when_all_open_batches_have_ended() {
     let leader = Node::new(1);
     let (mut writer, mut unseen) = (leader.cache.engine(), leader.cache.inner().engine());
     writer.begin_batch(Now::default());
     unseen.begin_batch(Now::default());
-    // To readers this looks like a change of the writer that is not in its journal yet.
+    // To readers, this looks like a change by `writer` whose key is not in the journal yet.
     set(&mut unseen, b"key");
     let mut sender = leader.sender(None, None);
     assert_eq!(checkpoints(&mut sender), (1, vec![]));
@@ -165,8 +166,8 @@ fn an_interrupted_full_sync_starts_again() {
     assert_eq!(follower.applier.position(None), None);
 }
 
-/// One writer writes more keys between two steps than a step takes. Another writer has written a
-/// key before.
+/// Between two steps, one writer writes more keys than a step takes. Another writer has written a
+/// key earlier.
 #[test]
 fn a_journal_that_is_always_full_does_not_starve_another_one() {
     const MANY: u32 = 300;

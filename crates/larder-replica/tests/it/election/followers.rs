@@ -1,11 +1,12 @@
-//! Leaders and followers: connections, syncs, changes and acknowledgements.
+//! The model of leaders and followers: connections, syncs, changes and acknowledgements.
 
 use super::nodes::*;
 use larder_replica::{ElectionPromise, Millis, PROMISE_TIME, Process, Role};
 use std::collections::BTreeSet;
 
 impl World {
-    /// Makes a change and acknowledges changes, if the node leads and answers.
+    /// If the node leads and answers requests, makes a change, and acknowledges changes that all
+    /// members in sync have.
     pub(super) fn lead(&mut self, number: usize) {
         let answers = self.may_answer(number);
         let node = &mut self.nodes[number];
@@ -25,7 +26,8 @@ impl World {
             if self.time < FAULTS && self.random.below(4) == 0 {
                 self.second_failure = Some((self.time + self.random.below(600), number));
             }
-            // Senders of an earlier leadership have closed their connections.
+            // Close the connections of the followers: the senders of an earlier leadership have
+            // ended.
             let leader = node.process();
             let closes =
                 |node: &&mut Node| node.connected.as_ref().map(|of| &of.leader) == leader.as_ref();
@@ -60,7 +62,8 @@ impl World {
         }
     }
 
-    /// Draws some of the CAS values that a leader may draw, and checks that they were not drawn before.
+    /// Draws some of the CAS values that the leader may draw, and checks that no leader has drawn
+    /// them before.
     fn draw(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         let Some(member) = &node.member else { return };
@@ -180,7 +183,8 @@ impl World {
         }
     }
 
-    /// Connects a follower to a leader that is ready. Any earlier connection of it ends at the leader.
+    /// Connects a follower to a leader that is ready. The leader drops any earlier connection of
+    /// the follower.
     pub(super) fn accept(&mut self, number: usize, to: usize, follower: Process, leader: Process) {
         let (since, is_full_sync) = (self.time, self.random.below(4) == 0);
         let there = &mut self.nodes[to];
@@ -196,8 +200,8 @@ impl World {
         self.nodes[number].connected = Some(connected);
     }
 
-    /// Stores a leader's changes. Returns whether the sync is complete, or `None` if the follower
-    /// refuses the sync.
+    /// Stores a leader's changes at a follower. Returns whether the sync is complete, or `None` if
+    /// the follower refuses the sync.
     pub(super) fn sync(&mut self, number: usize, changes: Changes) -> Option<bool> {
         let half: Changes = changes.iter().filter(|_| self.random.below(2) == 0).copied().collect();
         let node = &mut self.nodes[number];
@@ -264,8 +268,8 @@ impl World {
                     };
                     let is_synced = match changes {
                         Some(changes) => self.sync(to, changes),
-                        // The follower may count as synced with an earlier leader, which the leader
-                        // ignores.
+                        // The follower may be synced with an earlier leader. The current leader
+                        // ignores that.
                         None => Some(false),
                     };
                     let Some(is_synced) = is_synced else { continue };

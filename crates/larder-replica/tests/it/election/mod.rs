@@ -1,16 +1,15 @@
-//! A simulation of the members of a group. A seed determines the clocks, the network and the
-//! coordinator.
+//! Simulates the members of a group. A seed determines the clocks, the network and the coordinator.
 //!
-//! The state machine is the real one. Faults: clocks differ in pace; nodes are paused, stopped and
-//! restarted; links to the coordinator and between nodes are slow or cut, also in one direction;
-//! the coordinator is unreachable, drops leases too early, and answers after the node has given up.
-//! Leaders transfer their leadership. At every step, the test checks which nodes may answer
-//! requests, and which may lead. A leader makes changes, and acknowledges each when all members in
-//! sync have it: each later leader must have all acknowledged changes. It also draws CAS values, which
-//! no leader may draw twice, unless all members in sync have ended. In half of the seeds, members that
-//! are not in sync may stand for election after some time. Syncs are full or delta
-//! syncs, which end after `SYNC_TIME`. After the last fault, a leader must exist soon, and then all
-//! members must be in sync.
+//! The test runs the real state machine. Faults: clocks run at different rates. Nodes are paused,
+//! stopped and restarted. Links to the coordinator and between nodes are slow or cut, in one or
+//! both directions. The coordinator is unreachable, drops leases too early, and replies after the
+//! node has given up. Leaders also transfer their leadership. At every step, the test checks which
+//! nodes may answer requests, and which may lead. A leader makes changes, and acknowledges a change
+//! once all members in sync have it. Each later leader must have all acknowledged changes. A leader
+//! also draws CAS values, and no value may be drawn twice unless all members in sync have ended.
+//! In half of the seeds, members that are not in sync may stand for election after some time. Full
+//! syncs and delta syncs take `SYNC_TIME`. Soon after the last fault, there must be a leader, and
+//! then all members must be in sync.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it election::
@@ -19,7 +18,7 @@
 //! ```
 //! Each seed runs twice, and must give the same trace both times.
 //!
-//! Each of these mutations of the member was made once, and made the test fail:
+//! Each of these mutations of the member made the test fail when it was tried:
 //!
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
@@ -43,7 +42,8 @@
 //! | promises count without a limit although another member may lead by time | 23 of 1,000 |
 //! | each other step of the rules about `unclean_after`; the tests below catch them | 0 |
 //!
-//! Mutations of the CAS values. The tests below and in `member/cas.rs` catch those with 0, too:
+//! Mutations of the code for CAS values. The tests below and in `member/cas.rs` detect all of them,
+//! including those with 0 failing seeds:
 //!
 //! | mutation | failing seeds of 300 |
 //! |---|---|
@@ -78,13 +78,13 @@ fn at_most_one_leader_answers_and_a_leader_exists_after_faults() {
     run_seeds(|seed| World::new(seed).run());
 }
 
-/// Returns an election promise for a heartbeat without values.
+/// Returns an election promise for a heartbeat without an end of CAS values.
 fn promise(sent: Millis) -> Option<ElectionPromise> {
     Some(ElectionPromise { sent, cas_end: 0 })
 }
 
-/// The test transfers the leadership to a process whose predecessor on the same node has the lease
-/// in the leader's view.
+/// Transfers the leadership to a restarted node. In the leader's view, the node's previous process
+/// still has the lease.
 #[test]
 fn a_leader_reads_the_group_again_after_a_transfer() {
     let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
@@ -111,8 +111,8 @@ fn a_leader_reads_the_group_again_after_a_transfer() {
     assert_eq!(member.next(13), Some(Command::Read));
 }
 
-/// A process that starts after the coordinator has lost the record leaves it to the members that
-/// know it.
+/// If a process starts after the coordinator has lost the record, it first gives members that know
+/// the record time to restore it.
 #[test]
 fn a_member_waits_before_it_writes_the_first_record() {
     let me = Process { node: "a".to_owned(), incarnation: 1 };
@@ -225,7 +225,7 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     assert_eq!(serves(&mut next, 30_000), 20_000 + 4900 + LEADER_LEASE);
 }
 
-/// The coordinator's data is replaced by a backup, with an earlier record.
+/// The coordinator's data is replaced by a backup with an earlier record.
 #[test]
 fn a_record_of_a_backup_is_replaced_by_the_last_one() {
     let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
@@ -251,7 +251,7 @@ fn a_record_of_a_backup_is_replaced_by_the_last_one() {
     let restored = answer(&mut follower, 1000, &mut view).expect("it replaces the record");
     assert_eq!((restored.epoch, restored.leader), (8, me.clone()));
     assert_eq!(restored.in_sync, std::slice::from_ref(&me));
-    // A member that was not in sync leaves this to the others.
+    // A member that was not in sync leaves the restoration to the others.
     let mut view = GroupView { record: record(&other, &[&other], 7), ..view };
     let mut outside = member();
     answer(&mut outside, 0, &mut view);
@@ -260,8 +260,8 @@ fn a_record_of_a_backup_is_replaced_by_the_last_one() {
     assert_eq!((outside.role(), outside.serves_until()), (Role::Leaderless, 0));
 }
 
-/// Checks that a leader whose transfer takes too long answers again, but not before it has replaced a
-/// record that names another leader and may still be written.
+/// Checks that a leader answers requests again if its transfer takes too long. If the swap to
+/// another leader may still take effect, it must first replace the record.
 #[test]
 fn a_leader_answers_again_after_a_transfer_without_result() {
     let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
@@ -307,7 +307,7 @@ fn a_leader_answers_again_after_a_transfer_without_result() {
 }
 
 /// Checks how long the members in sync with the previous leader stay in sync, and that none of them
-/// starts a full sync before it has left.
+/// starts a full sync while it is in sync.
 #[test]
 fn members_stay_in_sync_after_an_election() {
     let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
@@ -355,7 +355,7 @@ fn members_stay_in_sync_after_an_election() {
     };
     let mut member = elect();
     assert!(!matches!(member.next(5000), Some(Command::Swap(..))), "it is not ready yet");
-    // An incomplete delta sync, and the end of a connection, change nothing for a second.
+    // Within the first second, an incomplete delta sync and the end of a connection have no effect.
     let mut member = elect();
     member.note_ready(3);
     member.note_ack(3, &other, None, promise(3));
@@ -363,13 +363,14 @@ fn members_stay_in_sync_after_an_election() {
     assert_eq!(member.next(1000), Some(Command::Read));
     member.handle_view(1000, None);
     assert_eq!(swap(&mut member, 1004).in_sync, std::slice::from_ref(&me));
-    // After its sync, the member stays while it acknowledges, and leaves when its connection ends.
+    // After its sync, the member stays in sync while it sends acknowledgements, and leaves when its
+    // connection ends.
     let mut member = elect();
     member.note_ack(900, &other, Some(900), promise(900));
     assert!(!matches!(member.next(1800), Some(Command::Swap(..))));
     member.note_disconnected(&other);
     assert_eq!(swap(&mut member, 1801).in_sync, std::slice::from_ref(&me));
-    // A member that needs a full sync leaves at once.
+    // A member that needs a full sync leaves the members in sync immediately.
     let mut member = elect();
     member.exclude(&other);
     assert!(member.may_be_in_sync(other.incarnation, 3), "the record names it");
@@ -388,8 +389,8 @@ fn members_stay_in_sync_after_an_election() {
     assert_eq!(member.replacing_pause(3600), None, "the leader has survived the pause");
 }
 
-/// Answers the member's reads with `view`, and its swaps with the next revision, until it has no
-/// further request. Returns its last record.
+/// Answers the member's reads with `view`, and its swaps with the next revision, until the member
+/// has no further request. Returns the record of the last swap.
 fn answer(member: &mut Member, now: Millis, view: &mut GroupView) -> Option<Record> {
     let mut last = None;
     while let Some(command) = member.next(now) {
@@ -406,7 +407,7 @@ fn answer(member: &mut Member, now: Millis, view: &mut GroupView) -> Option<Reco
     last
 }
 
-/// Tests a leader that uses up its CAS values while the coordinator does not answer.
+/// Tests a leader that uses up its CAS values while the coordinator does not reply.
 #[test]
 fn members_extend_cas_values_without_the_coordinator() {
     let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
@@ -424,10 +425,10 @@ fn members_extend_cas_values_without_the_coordinator() {
     assert_eq!(record.in_sync.len(), 3);
     let first = record.cas.to;
     assert_eq!(member.cas_values(), 1..first);
-    // The coordinator answers: heartbeats offer no more than the record has.
+    // While the coordinator replies, heartbeats offer no higher end than the record has.
     member.note_next_cas(2, first - 1);
     assert_eq!(member.heartbeat_cas_end(2), first);
-    // It does not answer.
+    // The coordinator stops replying.
     while member.next(2).is_some() {
         member.handle_swap(2, None);
     }
@@ -448,7 +449,8 @@ fn members_extend_cas_values_without_the_coordinator() {
     // The next record contains the end.
     let record = answer(&mut member, now + 1000, &mut view).expect("a reservation");
     assert!(record.cas.to >= offer && record.cas.from == 1, "{record:?}");
-    // A member that has acknowledged the end starts above it, even if the record is older.
+    // If a member has acknowledged the end, its own range starts above that end, even if the record
+    // it has read is older.
     let settings = MemberSettings { me: a.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
     let mut follower = Member::new(settings);
     let cas = CasRange::starting_at(1);
@@ -463,8 +465,8 @@ fn members_extend_cas_values_without_the_coordinator() {
     assert_eq!((record.leader, record.cas), (a, CasRange::starting_at(offer)));
 }
 
-/// Tests that a leader whose transfer has no reply answers no requests, because the next leader may
-/// already draw the values from the counter on.
+/// Tests that a leader answers no requests while the swap of its transfer has no reply. The next
+/// leader may already draw values from the leader's counter on.
 #[test]
 fn a_leader_does_not_answer_while_a_transfer_is_pending() {
     let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
@@ -483,7 +485,7 @@ fn a_leader_does_not_answer_while_a_transfer_is_pending() {
         let is_exclusive = doubt == DoubtPolicy::Stop;
         assert_eq!(record.cas, CasRange::starting_at(if is_exclusive { 70 } else { cas.to }));
         member.handle_swap(2, None);
-        // The transfer is given up.
+        // The leader abandons the transfer.
         let now = 2 + TRANSFER_TIME_MAX;
         member.note_ack(now, &next, Some(now), promise(now));
         assert_eq!(member.next(now), Some(Command::Read));

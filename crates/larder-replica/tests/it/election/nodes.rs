@@ -1,4 +1,4 @@
-//! The nodes, their messages and requests, and the state of the simulation.
+//! The nodes, their messages and requests to the coordinator, and the state of the simulation.
 
 use crate::seeds::Random;
 use larder_replica::{
@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const NODES: usize = 3;
 /// The time with faults, in milliseconds.
 pub(super) const FAULTS: u64 = 20_000;
-/// The time after the faults within which exactly one leader must answer, in milliseconds.
+/// The time in milliseconds after the faults within which exactly one leader must answer requests.
 pub(super) const RECOVERY: u64 = 3000;
 /// The time after `RECOVERY` within which all members must be in sync, in milliseconds.
 pub(super) const QUIET: u64 = 3000;
 /// The time of one step, in milliseconds.
 pub(super) const STEP: u64 = 10;
 
-// The constants below stand for constants of crates that these tests cannot use: change both.
-// Constants of `member/mod.rs` are not listed, because the real state machine uses them itself. All are
-// in milliseconds.
+// The constants below repeat constants of crates on which these tests cannot depend. Change both
+// together. Constants of `member/mod.rs` are not repeated here, because the real state machine uses
+// them itself. All are in milliseconds.
 
 /// The timeout of a request to the coordinator. It follows `TimeLimits::NODE` (`client.rs` of
 /// `larder-etcd`): 400 for a request, 700 for a call.
@@ -35,10 +35,10 @@ pub(super) const HEARTBEAT_INTERVAL: u64 = 100;
 /// The interval of attempts to connect to a leader. Derived from `RECONNECT_PAUSE_MIN`
 /// (`replication/follower.rs` of `larder-cluster`): 50 ms, plus 10 ms for the attempt.
 pub(super) const CONNECT_INTERVAL: u64 = 60;
-/// The age at which a connection whose link is cut ends. Equal to `LEADER_SILENCE_TIMEOUT`
-/// (`replication/follower.rs` of `larder-cluster`), but counts from the connect.
+/// The age at which a connection over a cut link ends. Equal to `LEADER_SILENCE_TIMEOUT`
+/// (`replication/follower.rs` of `larder-cluster`), but counts from the start of the connection.
 pub(super) const LEADER_SILENCE_TIMEOUT: u64 = 3000;
-/// The duration of a sync after a connect.
+/// The duration of a sync, counted from the start of the connection.
 pub(super) const SYNC_TIME: u64 = 300;
 
 pub(super) enum Answer {
@@ -58,7 +58,7 @@ pub(super) struct Node {
     pub(super) name: String,
     /// The rate of the clock, in thousandths of real time.
     pub(super) pace: u64,
-    /// The value of the clock at the start, in milliseconds.
+    /// The value of the clock at the start of the simulation, in milliseconds.
     pub(super) offset: u64,
     pub(super) member: Option<Member>,
     pub(super) request: Option<PendingRequest>,
@@ -70,9 +70,9 @@ pub(super) struct Node {
     pub(super) next_connect: u64,
     /// The changes that the node has.
     pub(super) changes: Changes,
-    /// The followers of this leader.
+    /// The followers of this node while it leads.
     pub(super) followers: BTreeMap<Process, FollowerState>,
-    /// The start epoch of the leadership that the node is ready for.
+    /// The epoch in which the leadership started for which the node is ready.
     pub(super) ready_epoch: Option<u32>,
     /// The first CAS value that the process has not drawn.
     pub(super) next_cas: u64,
@@ -90,9 +90,9 @@ pub(super) struct World {
     pub(super) revision: Revision,
     /// The time at which each leader was replaced.
     pub(super) deposed: BTreeMap<Process, u64>,
-    /// The epoch of the leader to which each member has made its last promise, and a time before which
-    /// the member must not replace this leader: slightly before the end of the promise, even if its
-    /// clock is the fastest.
+    /// For each member, the epoch of the leader to which it has made its last promise, and a time
+    /// before which it must not replace this leader. This time is slightly before the end of the
+    /// promise, even on the fastest clock.
     pub(super) promised: BTreeMap<Process, (u32, u64)>,
     pub(super) leases: BTreeMap<String, (u64, u64)>,
     pub(super) is_coordinator_down: bool,
@@ -103,11 +103,11 @@ pub(super) struct World {
     pub(super) messages: Vec<(u64, usize, usize, Message)>,
     pub(super) next_change: u64,
     pub(super) acknowledged: Changes,
-    /// The CAS values that leaders have drawn, as intervals: the start and the end of each.
+    /// The CAS values that leaders have drawn, as a map from the start of each interval to its end.
     pub(super) drawn: BTreeMap<u64, u64>,
-    /// The end of a leader soon after its election: the time, and the node.
+    /// A second failure that stops a new leader soon after its election: the time, and the node.
     pub(super) second_failure: Option<(u64, usize)>,
-    /// Swaps that have timed out, and the times at which they take effect.
+    /// Swaps that have timed out and still take effect, with the time at which they do.
     pub(super) strays: Vec<(u64, usize, Command)>,
     pub(super) trace: u64,
 }
@@ -128,22 +128,22 @@ pub(super) type Changes = BTreeSet<u64>;
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) leader: Process,
-    /// The time of the connection, which identifies it.
+    /// The time at which the connection started. It identifies the connection.
     pub(super) since: u64,
     pub(super) is_full_sync: bool,
     pub(super) has_started: bool,
 }
 
-/// A leader's state of a follower.
+/// The state that a leader has for a follower.
 #[derive(Default)]
 pub(super) struct FollowerState {
-    /// The follower's last connection.
+    /// The start time of the follower's last connection.
     pub(super) since: u64,
     pub(super) is_full_sync: bool,
     /// The changes that the follower has acknowledged.
     pub(super) changes: Changes,
-    /// The changes that the leader had when replies started to wait for the follower, after its
-    /// sync.
+    /// The changes that the leader had at the time when its replies started to wait for the
+    /// follower, after the follower's sync.
     pub(super) ends: Option<Changes>,
     pub(super) has_joined: bool,
 }
@@ -152,13 +152,14 @@ pub(super) enum Message {
     Heartbeat {
         leader: Process,
         sent: Millis,
-        /// The leader's changes; `None` while the leader waits for the exclusion of the follower.
+        /// The leader's changes; `None` while the leader waits until the follower is no longer in
+        /// sync.
         changes: Option<Changes>,
         cas_end: u64,
     },
     Ack {
         member: Process,
-        /// The time of the follower's connection.
+        /// The start time of the follower's connection.
         since: u64,
         /// The send time of the heartbeat, and the follower's changes; `None` during a sync.
         synced: Option<(Millis, Changes)>,

@@ -8,8 +8,8 @@ use larder_replica::{
 };
 use std::collections::BTreeMap;
 
-/// Returns the member's next request to the coordinator. `next_cas` is the first CAS value that its
-/// process has not drawn.
+/// Returns the member's next request to the coordinator. `next_cas` is the first CAS value that the
+/// member's process has not drawn.
 fn next_command(member: &mut Member, now: Millis, next_cas: u64) -> Option<Command> {
     member.note_next_cas(now, next_cas);
     member.next(now)
@@ -107,7 +107,8 @@ impl World {
             Some(Member::new(MemberSettings { me, doubt: DoubtPolicy::Stop, unclean_after }));
         (node.request, node.connected, node.next_lease) = (None, None, 0);
         (node.changes, node.ready_epoch) = (Changes::new(), None);
-        // A process with a region continues with the counter of the last one.
+        // With a probability of 1/2, the counter survives the restart, as in a process that
+        // restores its items from a memory region.
         if self.random.below(2) == 0 {
             node.next_cas = 1;
         }
@@ -136,7 +137,7 @@ impl World {
             90..96 => self.is_coordinator_down = !self.is_coordinator_down,
             // A leader tries to transfer its leadership.
             99..110 => self.transfer(number, other),
-            // Leases are dropped too early, as when the coordinator's leader changes.
+            // The coordinator drops leases too early, as after a change of its own leader.
             96..99 => self.leases.clear(),
             _ => (),
         }
@@ -148,7 +149,7 @@ impl World {
         let Some(member) = &mut node.member else { return };
         let candidates = member.start_transfer(now, None);
         if let Some(next) = candidates.get(other % candidates.len().max(1)) {
-            // The members that have all changes stay in sync, among them this one.
+            // The members that have all changes stay in sync. This leader is one of them.
             let has_all = |process: &&Process| {
                 node.followers.get(process).is_some_and(|of| of.changes.is_superset(&node.changes))
             };
@@ -199,8 +200,8 @@ impl World {
         !self.is_coordinator_down && !self.is_coordinator_cut[number]
     }
 
-    /// Delivers a request to the coordinator, which answers it. The node may be paused or stopped
-    /// by then.
+    /// Delivers a request to the coordinator, which answers it. By then, the node may be paused or
+    /// stopped.
     pub(super) fn arrive(&mut self, number: usize) {
         let is_reached = self.reaches_coordinator(number);
         let Some(request) = &self.nodes[number].request else { return };
@@ -238,8 +239,8 @@ impl World {
         }
     }
 
-    /// Checks the record of a swap before it takes effect: its epoch, and whether its leader has
-    /// the items and has not broken an election promise.
+    /// Checks the record of a swap before the swap takes effect: its epoch, and that its leader has
+    /// all acknowledged changes and breaks no election promise.
     pub(super) fn check_record(&mut self, requester: usize, record: &Record) {
         assert!(record.in_sync.contains(&record.leader) && record.is_valid());
         let Some(before) = &self.record else { return assert_eq!(record.epoch, 1) };
@@ -263,7 +264,7 @@ impl World {
         } else {
             let next =
                 self.nodes.iter().find(|node| node.process().as_ref() == Some(&record.leader));
-            // A process that has ended by now leads until its end is noticed.
+            // If the process has ended by now, it leads until the other members notice its end.
             if let Some(next) = next {
                 let lost: Vec<&u64> = self.acknowledged.difference(&next.changes).collect();
                 assert!(lost.is_empty(), "{record:?} after {before:?}: without {lost:?}");
@@ -336,8 +337,8 @@ impl World {
             })
     }
 
-    /// Checks that a node that answers requests either leads, or was replaced within the duration
-    /// of its leader lease (a second, and 3 % for clocks and steps).
+    /// Checks that a node that answers requests either leads, or was replaced at most one leader
+    /// lease ago (one second, plus 3 % for clock rates and steps).
     pub(super) fn check(&mut self, number: usize) {
         if !self.may_answer(number) {
             return;

@@ -1,4 +1,4 @@
-//! The coordinator: the shard map and the records of the groups.
+//! The model of the coordinator: it stores the shard map and the records of the groups.
 
 use super::number;
 use larder_replica::{Record, Revision, ShardMap};
@@ -11,7 +11,7 @@ pub(super) struct Coordinator {
     pub(super) groups: Vec<GroupState>,
 }
 
-/// A group at the coordinator.
+/// The coordinator's state of one group.
 #[derive(Clone)]
 pub(super) struct GroupState {
     pub(super) record: Record,
@@ -20,8 +20,8 @@ pub(super) struct GroupState {
     pub(super) since: u32,
     /// The end of the leader's lease.
     pub(super) until: u64,
-    /// The end of the CAS values that the leader may draw without the coordinator. The members of the
-    /// record know it.
+    /// The end of the CAS values that the leader may draw without the coordinator. All members of
+    /// the record have acknowledged this end.
     pub(super) cas_end_of_members: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The steps of an exporting leader, and the removal of items of other groups.
+//! The steps of an exporting leader, and the removal of items that belong to other groups.
 
 use super::WATCHED;
 use super::node::{Link, Message};
@@ -58,11 +58,11 @@ impl World {
         }
     }
 
-    /// Removes the items of slots that other groups own. Does nothing if the node does not lead, or
-    /// if an import to its group is under way or planned next.
+    /// Removes the items of slots that other groups own. Does nothing if the node does not lead, if
+    /// it imports slots, or if the next planned migration is an import by its group.
     pub(super) fn remove_foreign_items(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leadership_epoch else { return };
-        // A swap without a reply may have completed a planned import already.
+        // A swap without a reply may already have completed a planned import.
         let is_idle = self.nodes[n].import.is_none() && self.next_import(n).is_none();
         if self.is_serving(n, leadership) && is_idle {
             self.remove(n);

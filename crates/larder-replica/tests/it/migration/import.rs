@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Advances the request of a node: it takes effect, is answered, or times out.
+    /// Advances a node's request: it takes effect, receives its reply, or times out.
     pub(super) fn answer(&mut self, n: usize) {
         let Some(mut call) = self.nodes[n].call.take() else { return };
         if self.has_faults && one_in(&self.random, 5 * self.rarity) {
@@ -105,12 +105,12 @@ impl World {
         self.nodes[n].ownership.map()?.next_migration()
     }
 
-    /// Returns the next migration if a node's group imports its slots.
+    /// Returns the next migration if the node's group is the importing group.
     pub(super) fn next_import(&self, n: usize) -> Option<Migration> {
         self.next_migration(n).filter(|planned| number(&planned.to) == self.nodes[n].group)
     }
 
-    /// Starts an import of a node, runs its next step, or abandons it.
+    /// Starts the node's next import, runs a step of the current import, or abandons it.
     pub(super) fn run_importer(&mut self, n: usize) {
         let Some(leadership) = self.nodes[n].leadership_epoch else {
             return self.abandon_import(n);
@@ -144,7 +144,8 @@ impl World {
         let (has_items, revision, barrier) = (import.has_items, import.revision, import.barrier);
         let Some((link, ..)) = import.link else { return self.abandon_import(n) };
         if let Some(cas_end) = barrier {
-            // The exporter may have extended its values since the request for the release.
+            // The exporter may have extended its range of CAS values since the importer requested
+            // the release.
             if !self.raise_cas(n, cas_end) {
                 return self.abandon_import(n);
             }
@@ -180,7 +181,8 @@ impl World {
         let node = &self.nodes[exporter];
         let leads = node.leadership_epoch.is_some() && node.leadership_epoch == node.ready;
         let accepts = leads && self.next_migration(exporter).as_ref() == Some(&planned);
-        // The leader's epoch is that of its leadership.
+        // In this model, each election starts a new leadership, so the record's epoch identifies
+        // the leadership.
         if !accepts || node.leadership_epoch != Some(record.epoch) {
             return self.abandon_import(n);
         }
@@ -207,7 +209,8 @@ impl World {
         import.link = Some((link, record.leader.clone(), record.epoch));
     }
 
-    /// Makes a leader draw CAS values from `floor` on. Reserves values if few are left above it.
+    /// Makes a leader draw CAS values from `floor` on. If few reserved values are left above
+    /// `floor`, reserves more. Returns whether this succeeds.
     pub(super) fn raise_cas(&mut self, n: usize, floor: u64) -> bool {
         let next = self.nodes[n].next_cas.max(floor);
         let is_reserved =
@@ -219,7 +222,8 @@ impl World {
         can
     }
 
-    /// Extends a leader's CAS values in its group's record, unless the group has another leader.
+    /// Extends a leader's CAS values in its group's record. Returns false if the group has another
+    /// leader.
     pub(super) fn reserve_cas(&mut self, n: usize, end: u64) -> bool {
         let node = &mut self.nodes[n];
         let group_state = &self.coordinator.groups[node.group];
@@ -277,7 +281,7 @@ impl World {
         }
     }
 
-    /// Abandons an import. If a swap of the import has had no reply, it stays pending.
+    /// Abandons an import. A swap of the import without a reply stays pending.
     pub(super) fn abandon_import(&mut self, n: usize) {
         let Some(import) = &self.nodes[n].import else { return };
         let has_pending_swap = import.has_pending_swap;

@@ -1,15 +1,16 @@
-//! A simulation of migrations of slots between groups. A seed determines the clock, the network and
-//! the coordinator.
+//! Simulates migrations of slots between groups. A seed determines the clock, the network and the
+//! coordinator.
 //!
-//! The real code decides the ownership of slots: [`Ownership`], [`FinishedImport`] and
-//! [`ShardMap`]. Faults: nodes are paused at any step; leaders are replaced; connections between
-//! them break; replies of the coordinator are lost; requests to it take effect long after they have
-//! timed out. Operators plan migrations, drain groups and cancel migrations. The model's
-//! coordinator alone elects leaders; `../election/` tests elections.
+//! The real [`Ownership`], [`FinishedImport`] and [`ShardMap`] decide the ownership of slots.
+//! Faults: nodes are paused at any step. Leaders are replaced. Connections between them break.
+//! Replies of the coordinator are lost, and requests to it take effect long after they have timed
+//! out. Operators plan migrations, drain groups and cancel migrations. In this model, the
+//! coordinator elects the leaders. `../election/` tests elections.
 //!
-//! The test checks at every step: each slot has at most one leader that answers for it; that leader
-//! has the last acknowledged value; CAS values of a key always rise. After the last fault, all
-//! planned migrations complete, and each slot has a leader that answers.
+//! At every step, the test checks that at most one leader answers for each slot, that this leader
+//! has the last acknowledged value, and that the CAS values of a key always rise. After the last
+//! fault, all planned migrations must complete, and each slot must have a leader that answers for
+//! it.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it migration::
@@ -18,9 +19,9 @@
 //! ```
 //! Each seed runs twice, and must give the same trace both times.
 //!
-//! Each of these mutations was made once, and made the test fail. The mutations in the upper part
-//! change the real code. The mutations in the lower part change this model, which follows the steps
-//! of `migration/import.rs` and `export.rs` in larder-cluster:
+//! Each of these mutations made the test fail when it was tried. The mutations in the upper part of
+//! the table change the real code. Those in the lower part change this model, which follows the
+//! steps of `migration/import.rs` and `export.rs` in larder-cluster:
 //!
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
@@ -66,7 +67,7 @@ const STEPS: u32 = 5000;
 const RECOVERY_STEPS: u32 = 20_000;
 /// The lifetime of a leader's lease, in milliseconds.
 const LEASE: u64 = 500;
-/// The time before the end of its lease at which a leader stops answering, in milliseconds.
+/// How long before the end of its lease a leader stops answering requests, in milliseconds.
 const MARGIN: u64 = 50;
 
 fn one_in(random: &Random, of: u64) -> bool {

@@ -1,4 +1,4 @@
-//! The state of nodes, and of connections between them.
+//! The state of nodes, and of the connections between them.
 
 use super::WATCHED;
 use super::coordinator::{Answer, Request};
@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 /// The purpose of a request to the coordinator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Read the map. The value is the leadership in which the node sent the request.
+    /// Read the map. The value identifies the leadership in which the node sent the request; `None`
+    /// if it did not lead.
     Refresh(Option<u32>),
     RevokeRelease,
-    /// Make an earlier swap fail: read the map, then replace it by an equal one.
+    /// Make earlier swaps fail: read the map, then replace it with an equal one.
     SupersedeSwaps,
     StartImport,
     RequestRelease,
@@ -30,14 +31,14 @@ pub(super) struct Node {
     pub(super) ownership: Ownership,
     pub(super) leadership_epoch: Option<u32>,
     pub(super) ready: Option<u32>,
-    /// The first CAS value that the node has not drawn, and the end of those that it may draw.
+    /// The first CAS value that the node has not drawn, and the end of the values that it may draw.
     pub(super) next_cas: u64,
     pub(super) cas_end: u64,
     pub(super) serves_until: u64,
     pub(super) paused_until: u64,
-    /// The value of each watched slot's key.
+    /// The value of the key of each slot in `WATCHED`.
     pub(super) items: [Option<u64>; WATCHED.len()],
-    /// The index in `WATCHED` of the slot of a write under way.
+    /// The slot of the write under way, as an index into `WATCHED`.
     pub(super) batch: Option<usize>,
     /// The request under way; a node has at most one.
     pub(super) call: Option<Call>,
@@ -49,12 +50,12 @@ pub(super) struct Node {
 pub(super) struct Import {
     pub(super) planned: Migration,
     pub(super) leadership: u32,
-    /// The index of the connection in `World::links`, the exporting leader, and its epoch. `None`
-    /// before the connection.
+    /// The index of the connection in `World::links`, the exporting leader, and the leader's epoch.
+    /// `None` before there is a connection.
     pub(super) link: Option<(usize, Process, u32)>,
     pub(super) has_items: bool,
-    /// The revision of the map that was read before the request for the release. `None` before this
-    /// request.
+    /// The revision of the map that the importer read before it requested the release. `None`
+    /// before this request.
     pub(super) revision: Option<Revision>,
     /// The CAS value of the barrier, if it has arrived.
     pub(super) barrier: Option<u64>,
@@ -69,7 +70,7 @@ pub(super) enum Message {
     Barrier(u64),
 }
 
-/// A connection of an importing leader to the exporting one.
+/// A connection of an importing leader to the exporting leader.
 pub(super) struct Link {
     pub(super) exporter: usize,
     pub(super) leadership: u32,
@@ -84,7 +85,7 @@ pub(super) struct Link {
     pub(super) is_closed: bool,
 }
 
-/// The last acknowledged change of a slot's key, with its CAS value.
+/// The last acknowledged change of a key, with its CAS value.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Acknowledged {
     pub(super) change: u64,

@@ -1,4 +1,4 @@
-//! The simulation: its steps, its faults, and the guarantees.
+//! The simulation: its steps, its faults, and the guarantees that it checks.
 
 use super::coordinator::{Coordinator, GroupState, Request};
 use super::node::{Acknowledged, Link, Message, Node};
@@ -12,10 +12,10 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) time: u64,
     pub(super) has_faults: bool,
-    /// A possible fault happens with a probability of 1 / `rarity`.
+    /// The inverse of the probability of a fault at each point where one is possible.
     pub(super) rarity: u64,
     pub(super) coordinator: Coordinator,
-    /// Requests that have timed out or whose import has ended, and that may still take effect.
+    /// Requests that may still take effect after they have timed out or their import has ended.
     pub(super) late_requests: Vec<Request>,
     pub(super) nodes: Vec<Node>,
     /// For each group, the changes that its follower lacks.
@@ -140,7 +140,7 @@ impl World {
     pub(super) fn step(&mut self) {
         self.time += self.random.below(8);
         let mut n = index(&self.random, self.nodes.len());
-        // In half of the steps a leader acts, because most kinds of steps belong to leaders.
+        // In half of the steps, choose a leader, because most kinds of steps apply only to leaders.
         if one_in(&self.random, 2) {
             let leader = &self.coordinator.groups[n / NODES].record.leader;
             n = self.nodes.iter().position(|node| node.process == *leader).unwrap();
@@ -194,9 +194,9 @@ impl World {
         (node.leadership_epoch, node.ready) = (Some(epoch), None);
         (node.next_cas, node.cas_end) = (cas.from, cas.to);
         node.serves_until = until - MARGIN;
-        // A node waits for its batches before it starts to follow or to lead.
+        // Before a node starts to follow or to lead, it waits until its batches have ended.
         node.batch = None;
-        // The other node follows, with the same items.
+        // The other node becomes the follower and has the same items.
         self.behind[group].clear();
         let items = node.items;
         for other in group * NODES..(group + 1) * NODES {
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// Ends the lease of a leader early with a probability of 1/4, as in a leadership transfer.
+    /// With a probability of 1/4, ends the lease of a leader early, as in a leadership transfer.
     pub(super) fn stop_leading(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         let group_state = &mut self.coordinator.groups[node.group];
@@ -254,14 +254,14 @@ impl World {
         }
     }
 
-    /// Applies some of the leader's changes at its follower.
+    /// Applies a random number of the leader's outstanding changes at the follower.
     pub(super) fn follow(&mut self, group: usize) {
         let len = index(&self.random, self.behind[group].len() + 1);
         let changes: Vec<_> = self.behind[group].drain(..len).collect();
         self.apply_to_followers(group, &changes);
     }
 
-    /// Applies all changes of the leader at its follower.
+    /// Applies all of the leader's outstanding changes at the follower.
     pub(super) fn wait_for_followers(&mut self, group: usize) {
         let changes = std::mem::take(&mut self.behind[group]);
         self.apply_to_followers(group, &changes);
@@ -287,8 +287,9 @@ impl World {
         }
     }
 
-    /// Draws a CAS value. A leader with few values left reserves others, or extends them with its
-    /// members if the coordinator does not answer.
+    /// Draws a CAS value; `None` if the leader has no values left. A leader with few values left
+    /// reserves more at the coordinator, or extends its range with its members' acknowledgements as
+    /// if the coordinator did not reply.
     fn draw(&mut self, n: usize) -> Option<u64> {
         let cas = self.nodes[n].next_cas;
         if self.nodes[n].cas_end.saturating_sub(cas) < CAS_LEN / 2 {
@@ -297,7 +298,8 @@ impl World {
             } else {
                 let node = &mut self.nodes[n];
                 let group_state = &mut self.coordinator.groups[node.group];
-                // Members of a later record do not acknowledge the end.
+                // If there was an election since, the members of the new record do not acknowledge
+                // the end.
                 if node.leadership_epoch == Some(group_state.since) {
                     node.cas_end = node.cas_end.max(cas + CAS_LEN);
                     group_state.cas_end_of_members =
@@ -305,13 +307,13 @@ impl World {
                 }
             }
         }
-        // Values are skipped, as by other writers.
+        // Skip some values, as if other writers had drawn them.
         let left = self.nodes[n].cas_end.checked_sub(cas).filter(|left| *left > 0)?;
         self.nodes[n].next_cas = cas + 1 + self.random.below(left);
         Some(cas)
     }
 
-    /// Starts a write at the leader that answers for a random slot.
+    /// Starts a write to a random slot at the leader that answers for it.
     pub(super) fn start_write(&mut self) {
         let i = index(&self.random, WATCHED.len());
         let answers = |n: &usize| self.answers(*n, WATCHED[i]);

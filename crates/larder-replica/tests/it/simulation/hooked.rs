@@ -1,5 +1,5 @@
-//! An engine that calls a hook between its steps, so that other users of the cache can act at any
-//! point.
+//! An engine that calls a hook between its steps. In the hook, the test lets other users of the
+//! cache act.
 
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::layer::{

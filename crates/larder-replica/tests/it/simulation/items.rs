@@ -1,7 +1,7 @@
 //! Keys, values, and lookups.
 //!
-//! Each value ends with the number of its write, so that the model can order the values of a key
-//! that a follower returns.
+//! Each value ends with the number of its write. The model orders the values of a key that a
+//! follower returns by this number.
 
 use super::world::Complete;
 use larder_store::{Access, Engine, HashedKey, Lease, Lookup, Now, Value};

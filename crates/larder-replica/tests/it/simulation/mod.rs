@@ -1,15 +1,14 @@
-//! A simulation of a leader and its followers in one thread. A seed determines the clocks and the
+//! Simulates a leader and its followers in one thread. A seed determines the clocks and the
 //! network.
 //!
-//! Senders, appliers, journals and engines are the real ones. Writers write between any two steps
-//! of a sender, and senders send between any two steps of a writer (`hooked.rs`). Faults:
-//! connections are slow, and break in the middle of a frame; processes stop, and restart without
-//! items; a follower replaces the leader, also within a delta sync, and the
-//! process of the leader stops or follows; followers are paused; the
-//! clocks of the nodes differ in pace. In about half of the runs, journals are so short that
-//! followers are overrun. `world.rs` checks the order of each key's values after each delivery, and
-//! compares all items after all faults are repaired. Leaders have ranges of CAS values, and no key gets a
-//! value twice.
+//! The test runs the real senders, appliers, journals and engines. Writers write between any two
+//! steps of a sender, and senders send between any two steps of a writer (`hooked.rs`). Faults:
+//! connections are slow, and break in the middle of a frame. Processes stop, and restart without
+//! items. A follower replaces the leader, even during a delta sync, and the leader's process stops
+//! or becomes a follower. Followers are paused. The clocks of the nodes run at different rates. In
+//! about half of the runs, journals are so short that they overrun. After each delivery, `world.rs`
+//! checks the order of each key's values. After all faults are repaired, it compares all items. It
+//! also checks that no key receives the same CAS value twice.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it simulation::
@@ -19,7 +18,7 @@
 //! Each seed runs twice, and must give the same trace both times. With `LARDER_SEED`, the test
 //! prints a hash of the trace, which is the same in every process.
 //!
-//! Each of these mutations was made once, and made the test fail:
+//! Each of these mutations of the code made the test fail when it was tried:
 //!
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
@@ -88,7 +87,7 @@ fn run<C: Cache>(seed: u64, make: impl Fn(u64) -> C + 'static, complete: Complet
     World::new(seed, Rc::new(make), complete).run()
 }
 
-/// Runs a seed. Returns a hash of all events.
+/// Runs the simulation of a seed. Returns a hash of all events.
 fn simulate(seed: u64) -> u64 {
     match seed % 20 {
         0 => run(seed, segments, Rc::new(|| ())),
@@ -105,7 +104,7 @@ fn simulate(seed: u64) -> u64 {
     }
 }
 
-/// Runs a seed. Returns the seed and its trace, as a line.
+/// Runs the simulation of a seed. Returns a line with the seed and the hash of its events.
 fn trace(seed: u64) -> String {
     let trace = simulate(seed);
     hooked::set_hook(None);
@@ -118,13 +117,13 @@ fn followers_converge_and_never_go_back_in_time() {
         println!("{}", trace(seed));
     }
     run_seeds(|seed| {
-        // A failed seed leaves its hook behind.
+        // A seed that has failed on this thread has not removed its hook.
         hooked::set_hook(None);
         simulate(seed)
     });
 }
 
-/// Runs seeds of each engine in this process and in another one.
+/// Runs seeds of each engine in this process and in another process.
 #[test]
 fn a_seed_gives_the_same_trace_in_every_process() {
     for seed in [1, 2, 17, 10, 20] {

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A client's handle to the leader's cache; `None` while it is in use.
+/// A client's handle to the leader's cache; `None` while a call uses the handle.
 pub(super) type Writer<C> = Option<JournaledHandle<Hooked<<C as Cache>::Engine>>>;
 
 /// A process that leads or follows.
@@ -20,10 +20,12 @@ pub(super) struct Process<C: Cache> {
     pub(super) clock: usize,
     pub(super) cache: JournaledCache<HookedCache<C>>,
     pub(super) journals: Arc<Journals>,
-    /// The start of the process's leadership, if the process succeeded another leader.
+    /// The state at the start of the process's leadership, if the process has succeeded another
+    /// leader.
     pub(super) succession: RefCell<Option<Succession>>,
     pub(super) writers: RefCell<Vec<Writer<C>>>,
-    /// The connections to the followers; `None` without a connection, or while it is in use.
+    /// The connections to the followers; `None` without a connection, or while a call uses the
+    /// connection.
     pub(super) links: RefCell<Vec<Option<Link<C>>>>,
 }
 
@@ -32,9 +34,9 @@ pub(super) struct Link<C: Cache> {
     pub(super) is_idle: bool,
     /// Bytes in transit.
     pub(super) sent: Vec<u8>,
-    /// The time since which bytes have been in transit.
+    /// The time since which the connection has always had bytes in transit.
     pub(super) sent_since: u64,
-    /// Whether the connection delivers no bytes.
+    /// Whether the connection currently delivers no bytes.
     pub(super) is_cut: bool,
     pub(super) heartbeats: u64,
 }
@@ -42,18 +44,18 @@ pub(super) struct Link<C: Cache> {
 pub(super) struct Follower<C: Cache> {
     pub(super) process: Rc<Process<C>>,
     pub(super) applier: Applier<JournaledHandle<Hooked<C::Engine>>>,
-    /// The handle for reads of clients.
+    /// The handle for reads by clients.
     pub(super) reader: C::Engine,
     pub(super) is_paused: bool,
-    /// Whether a delta sync is under way: items may revert to older states, those of the new
-    /// leader.
+    /// Whether a delta sync is under way. Items may then revert to older states, because the new
+    /// leader may have older states.
     pub(super) is_delta_syncing: bool,
-    /// The number of leaders that the simulation had had when the follower last connected.
+    /// The value of `World::leaders` when the follower last connected.
     pub(super) leaders: u64,
-    /// Whether the leader has changed between the last two connections. Also true after the first
+    /// Whether the leader changed between the last two connections. Also true after the first
     /// connection.
     pub(super) has_missed_leader: bool,
-    /// The result of the last read of each key: the number of full syncs until then, and the
+    /// The result of the last read of each key: the number of full syncs before the read, and the
     /// position of the value's write in the order of all writes.
     pub(super) seen: HashMap<u64, (u64, u64)>,
 }

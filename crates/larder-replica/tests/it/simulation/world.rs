@@ -1,4 +1,4 @@
-//! The nodes, the network between them, and the guarantees.
+//! The nodes, the network between them, and the checks of the guarantees.
 
 use super::hooked::{HookedCache, Role, set_hook};
 use super::items::{Found, FoundItem, crc, get, key, large};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A function that completes reads of slower storage.
+/// A function that completes pending reads from slower storage.
 pub(crate) type Complete = Rc<dyn Fn()>;
 type Make<C> = Rc<dyn Fn(u64) -> C>;
 
@@ -31,10 +31,10 @@ const STEPS: u32 = 400;
 const QUIET_STEPS_MAX: u32 = 4000;
 /// The time at the start of the simulation, in milliseconds.
 const START: u64 = 1_000_000_000;
-/// The length of long journals in bytes, for all handles of a process. Short journals hold only a
-/// few keys.
+/// The total length of the journals of a process in bytes, if they are long. Short journals have
+/// room for only a few keys.
 const JOURNALS_LEN: usize = 32 << 10;
-/// The maximum difference of the paces of two clocks, in thousandths.
+/// The maximum difference between the rates of two clocks, in thousandths.
 const PACES: u64 = 20;
 const SHORT_SECS: u32 = 3;
 const LONG_SECS: u32 = 100_000;
@@ -47,18 +47,18 @@ pub(crate) struct World<C: Cache> {
     make: Make<C>,
     complete: Complete,
     random: Random,
-    /// The length of a process's journals in bytes; 0: the minimum length.
+    /// The length of a process's journals in bytes; 0 selects the minimum length.
     journals_len: usize,
     time: Cell<u64>,
-    /// The pace of each clock, in thousandths.
+    /// The rate of each clock, in thousandths of the simulation's time.
     paces: Vec<u64>,
-    /// The maximum time in transit so far, in milliseconds.
+    /// The maximum time for which bytes have been in transit so far, in milliseconds.
     delay_max: Cell<u64>,
     /// The number of leaders so far.
     leaders: Cell<u64>,
     depth: Cell<u32>,
     writes: Cell<u64>,
-    /// The position of each write in the order in which the leader's items changed.
+    /// For each write, its position in the order in which the leader's items changed.
     decided: RefCell<HashMap<u64, u64>>,
     decisions: Cell<u64>,
     /// The end of the CAS values that the leader has reserved.
@@ -125,7 +125,7 @@ impl<C: Cache> World<C> {
         Now { secs, millis: u16::try_from(millis % 1000).unwrap(), ahead: 0 }
     }
 
-    /// Lets other users of the cache act between two steps of a user in `role`.
+    /// Sometimes lets other users of the cache act between two steps of a user in `role`.
     fn interrupt(&self, role: Role) {
         if self.depth.get() >= 2 || !one_in(&self.random, 6) {
             return;
@@ -173,7 +173,7 @@ impl<C: Cache> World<C> {
                 1..3 => self.replace_leader(follower),
                 _ => (),
             },
-            // Make more writes than short journals hold.
+            // Make more writes than short journals have room for.
             95..97 => (0..80).for_each(|_| self.write()),
             98 => self.replace_leader(follower),
             97 => self.time.set(self.time.get() + 1500),
@@ -185,7 +185,7 @@ impl<C: Cache> World<C> {
         Rc::clone(&self.leader.borrow())
     }
 
-    /// Starts a leadership with CAS values from `from` on.
+    /// Starts a leadership that draws CAS values from `from` on.
     fn start_leadership(&self, from: u64) {
         self.leaders.set(self.leaders.get() + 1);
         let leader = self.leader();
@@ -205,8 +205,8 @@ impl<C: Cache> World<C> {
         Rc::new(Process::new(cache, incarnation, clock, self.journals_len))
     }
 
-    /// Makes a follower the leader, if it is synced (bytes may still be in transit to it), or within a
-    /// delta sync. The process of the old leader stops or continues as a follower.
+    /// Makes a follower the leader if it is synced or in a delta sync. A synced follower may still
+    /// lack bytes in transit. The process of the old leader stops or becomes a follower.
     fn replace_leader(&self, number: usize) {
         let may_lead = {
             let follower = &self.followers.borrow()[number];
@@ -228,7 +228,7 @@ impl<C: Cache> World<C> {
         *before.process.succession.borrow_mut() = before.applier.become_leader();
         self.note(before.process.incarnation);
         *self.leader.borrow_mut() = before.process;
-        // After a transfer, the next leader starts at the counter of the old one.
+        // After a transfer, the next leader starts at the counter of the old leader.
         let old = old.cache.control().next_cas();
         let from = if one_in(&self.random, 2) { old } else { self.cas_end.get() };
         self.start_leadership(from);
@@ -237,10 +237,10 @@ impl<C: Cache> World<C> {
         }
     }
 
-    /// Repairs all faults, stops all writes, and waits until the followers have all items.
+    /// Repairs all faults, stops all writes, and runs until the followers have all items.
     fn converge(&self) {
         self.depth.set(2);
-        // Delayed flushes, which have a delay of one second, are due after this time.
+        // After this time, all delayed flushes are due. Their delay is one second.
         self.time.set(self.time.get() + 2000);
         for follower in self.followers.borrow_mut().iter_mut() {
             follower.is_paused = false;
@@ -258,7 +258,7 @@ impl<C: Cache> World<C> {
             for number in 0..FOLLOWERS {
                 self.send(number);
                 self.deliver(number, true);
-                // The follower may have needed a new connection.
+                // Connect the follower again if it has lost its connection.
                 self.connect(number);
                 let leader = self.leader();
                 let links = leader.links.borrow();
@@ -279,8 +279,8 @@ impl<C: Cache> World<C> {
             return;
         }
         let follower = &mut self.followers.borrow_mut()[number];
-        // Another leader in between may have undone changes that the follower received from this
-        // leader.
+        // If there was another leader in between, it may have undone changes that the follower had
+        // received from this leader.
         follower.has_missed_leader = follower.leaders != self.leaders.get();
         follower.leaders = self.leaders.get();
         let applier = &mut follower.applier;
@@ -306,7 +306,7 @@ impl<C: Cache> World<C> {
         leader.links.borrow_mut()[number] = Some(link);
     }
 
-    /// Ends a connection. Some of the bytes in transit may arrive.
+    /// Ends a connection. With a probability of 1/2, some of the bytes in transit still arrive.
     fn disconnect(&self, number: usize) {
         if one_in(&self.random, 2) {
             self.deliver(number, false);
@@ -317,7 +317,7 @@ impl<C: Cache> World<C> {
     fn send(&self, number: usize) {
         let leader = self.leader();
         let Some(mut link) = leader.links.borrow_mut()[number].take() else { return };
-        // A peer that reads nothing blocks the sender.
+        // If the peer reads nothing, the sender blocks.
         if link.sent.len() < 1 << 20 {
             if link.sent.is_empty() {
                 link.sent_since = self.time.get();
@@ -338,7 +338,7 @@ impl<C: Cache> World<C> {
             self.note(link.sent.len() as u64);
         }
         let mut links = leader.links.borrow_mut();
-        // A nested call may have made another connection.
+        // A nested call may have opened another connection.
         if links[number].is_none() {
             links[number] = Some(link);
         }
@@ -391,8 +391,8 @@ impl<C: Cache> World<C> {
         follower.is_delta_syncing &= !follower.applier.is_synced();
     }
 
-    /// Checks that no key of a follower reverts to an older value. The exceptions are full syncs,
-    /// delta syncs, and followers that have missed a leader.
+    /// Checks that no key of a follower reverts to an older value. Allows this after a full sync,
+    /// in a delta sync, and for a follower that has missed a leader.
     fn check_order(&self, follower: &mut Follower<C>) {
         if follower.is_delta_syncing || follower.has_missed_leader {
             follower.seen.clear();
@@ -526,15 +526,15 @@ impl<C: Cache> World<C> {
         panic!("the item stays pending");
     }
 
-    /// Checks that leader and followers have the same items.
+    /// Checks that the leader and its followers have the same items.
     fn compare(&self) {
         let leader = self.leader();
         let mut handle = leader.cache.inner().cache.engine();
         let mut followers = self.followers.borrow_mut();
-        // All items with short lifetimes expire.
+        // Let all items with short lifetimes expire.
         self.time.set(self.time.get() + u64::from(SHORT_SECS) * 10_000);
-        // The maximum difference of lifetimes. Each leader adds a second of rounding, the
-        // difference of paces, and the time in transit.
+        // The maximum difference between lifetimes at two nodes. Each leader adds a second of
+        // rounding, the difference between clock rates, and the time in transit.
         let apart = 1000 + self.time.get() * PACES / 1000 + self.delay_max.get();
         let apart = apart * self.leaders.get();
         for follower in followers.iter_mut() {

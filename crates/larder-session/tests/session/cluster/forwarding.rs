@@ -1,5 +1,5 @@
-//! Sessions that forward requests to a leader. For any requests and any cuts of the input, the
-//! replies are the same as those of the leader, even if the leader changes in between.
+//! Tests sessions that forward requests to a leader. For any requests and any cuts of the input,
+//! their replies equal the leader's, even if the leader changes in between.
 
 use super::leader::{follower, is_of_one_server};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -48,7 +48,7 @@ fn malformed_requests_are_answered_in_order(engine: TestEngine) {
     });
 }
 
-/// Sessions send requests again if the first leader did not execute them.
+/// Sessions send requests again if the first leader has not executed them.
 fn requests_are_sent_again_after_a_leader_change(engine: TestEngine) {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
@@ -96,8 +96,8 @@ fn requests_without_a_leader_get_errors(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), "SERVER_ERROR no leader\r\nMN\r\n");
 }
 
-/// After a lost connection, the session sends reads again. A change has an unknown outcome, so the
-/// session sends no reply to it.
+/// After a lost connection, the session sends reads again. The outcome of a change is unknown, so
+/// the session closes its connection without a reply.
 fn a_change_with_unknown_outcome_closes_the_connection(engine: TestEngine) {
     let run = |stream: &[u8], outcomes: &[ForwardOutcome]| {
         let (server, leader) = follower(engine, outcomes, usize::MAX);
@@ -132,8 +132,8 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
         *3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\nreset\r\nget b\r\n\
         multi\r\nset b 1\r\nget b\r\nexec\r\nquit\r\n";
     let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
-    // `dbsize` counts the items of the server that receives the request. This server has none, so
-    // its reply differs.
+    // `dbsize` counts the items of the server that receives the request. The forwarding server has
+    // no items, so its reply differs.
     let stream = String::from_utf8_lossy(stream).replace("dbsize\r\n", "");
     let direct = Delivery::at_once().run_in(new_server(engine), client(), stream.as_bytes());
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
@@ -157,15 +157,15 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), format!("{error}+PONG\r\n{error}"));
 }
 
-/// Checks that a store with a long value is refused if the group loses its leader, or if there is no
-/// memory for the sent bytes when the leader changes. This happens while the session forwards the
-/// value, or after it has forwarded all of it.
+/// Checks that a store with a long value is refused if the group loses its leader, or if the leader
+/// changes and there was no memory for the sent bytes. The test causes each failure while the
+/// session forwards the value, and after it has forwarded all of it.
 fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
         for late in [false, true] {
             let (mut server, _) = follower(engine, &[], usize::MAX);
-            // Another store has a byte.
+            // Another store has reserved a byte, so the limit applies.
             assert!(server.host.reserve_sent(0, 1));
             server.host.sent_limit = if outcome == ForwardOutcome::Retry { 0 } else { usize::MAX };
             let open = server.host.leader.take().unwrap();
@@ -182,8 +182,8 @@ fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     }
 }
 
-/// A route that returns one outcome. If `late`, it returns the outcome after the request is
-/// complete, otherwise at once.
+/// A route on which every request has the same outcome: once the request is complete if `late`, and
+/// immediately otherwise.
 struct FixedOutcome {
     inner: Box<dyn Route>,
     outcome: ForwardOutcome,
@@ -215,8 +215,8 @@ impl Route for FixedOutcome {
     fn forget(&mut self) {}
 }
 
-/// Checks that the leader answers the rest of a request for many keys if it replaces this server when
-/// some keys are answered.
+/// Checks that the next leader answers the rest of a request for many keys if this server loses the
+/// leadership after it has answered some of the keys.
 fn a_partly_answered_request_continues_at_the_next_leader(engine: TestEngine) {
     let keys = " k".repeat(8);
     let serves_reads = [false, true];

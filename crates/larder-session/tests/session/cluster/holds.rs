@@ -1,5 +1,5 @@
-//! The replies of a poll that confirm a change are held until replicas acknowledge the change. The
-//! replies of a poll without a change are not held.
+//! Tests that a poll's replies are held until replicas acknowledge its changes, and that the
+//! replies of a poll without changes are not held.
 
 use super::leader::member;
 use super::scattering::by_last_byte;
@@ -29,7 +29,7 @@ fn a_reply_to_a_change_is_held_until_acknowledged() {
         assert_eq!(it.session.state(), State::Blocked);
         let calls = it.calls.0.load(Ordering::Relaxed);
         let answers = it.output.clone();
-        // Polls while replies are held do not answer later requests.
+        // While replies are held, polls do not answer later requests.
         it.unread.extend_from_slice(b"version\r\n");
         for _ in 0..3 {
             let progress = it.poll();
@@ -93,8 +93,8 @@ fn a_closed_session_waits_for_nothing() {
     assert_eq!(it.session.state(), State::Waiting);
 }
 
-/// Checks that a lookup that changes its item does not see its own read as an earlier one. It may
-/// have to wait after it has read the item and before it changes the item.
+/// Checks that a lookup that changes its item does not count its own read as an earlier read. Such
+/// a lookup may have to wait between the read and the change of the item.
 #[test]
 fn a_waiting_lookup_counts_its_read_once() {
     for seed in SEEDS {
@@ -111,15 +111,14 @@ fn a_waiting_lookup_counts_its_read_once() {
     }
 }
 
-/// A session that has answered all requests does not wait for the reads ahead that are still
-/// pending.
+/// A session that has answered all requests does not wait for pending read-aheads.
 #[test]
 fn read_ahead_does_not_delay_an_answered_session() {
     for seed in SEEDS {
         let mut it = Conversation::new(seed, b"get a\r\nget b\r\nget c\r\nget d\r\nget e\r\n");
         loop {
             match it.poll().next {
-                // The test completes one read at a time, so that the other reads stay pending.
+                // Complete one read at a time. The other reads stay pending.
                 Next::Wait => assert_eq!(it.storage.complete(1), 1),
                 Next::Yield => (),
                 Next::Read { .. } => break,
@@ -130,7 +129,7 @@ fn read_ahead_does_not_delay_an_answered_session() {
     }
 }
 
-/// A cache with one follower, for which the test acknowledges changes.
+/// A cache with one follower. The test acknowledges changes in the follower's place.
 struct Leader {
     journals: Arc<Journals>,
     server: TestServer,
@@ -197,7 +196,7 @@ fn the_ack_mode_determines_held_replies() {
     }
 }
 
-/// The reply to a change waits for the replies of other groups, and for the acknowledgement.
+/// The reply to a change waits for earlier replies from other groups, and for the acknowledgement.
 #[test]
 fn a_change_in_a_scattered_batch_is_held() {
     for mode in [AckMode::None, AckMode::Deletes] {
@@ -229,7 +228,7 @@ fn a_change_in_a_scattered_batch_is_held() {
     }
 }
 
-/// The reply to a delete of a missing item is held, because a follower may still have the item.
+/// The reply to a delete of a missing item is held: a follower may still have the item.
 #[test]
 fn a_delete_of_a_missing_item_is_held() {
     for request in ["delete none\r\n", "md none\r\n"] {
@@ -268,7 +267,7 @@ fn a_reply_is_dropped_if_leadership_ends_within_its_poll() {
         let mut it = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
-        // The session requests a waker after it has carried out the changes, so leadership ends
+        // The session requests a waker after it has executed the changes. So the leadership ends
         // between the changes and the check for acknowledgements.
         let journals = Arc::clone(&it.journals);
         let waker = || {

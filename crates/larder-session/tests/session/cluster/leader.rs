@@ -1,4 +1,4 @@
-//! An in-process leader of a group, and servers that forward requests to it.
+//! Leaders of groups in the test's process, and servers that forward requests to them.
 
 use crate::common::{TestCache, TestClient, TestEngine, TestServer, new_server};
 use larder_session::{ForwardId, ForwardOutcome, Route, Session};
@@ -6,13 +6,14 @@ use larder_store::cache::Cache as _;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// The outcomes of the next requests, in order.
+/// The outcomes of the next calls of [`Route::pass`], in order.
 type Outcomes = Arc<Mutex<Vec<ForwardOutcome>>>;
 
 /// A server that the test shares with the routes to it.
 pub(super) type Shared = Arc<Mutex<TestServer>>;
 
-/// A route to the leader of a group in this process. Replies arrive in parts of `part_len` bytes.
+/// A route to the leader of a group in this process. Replies arrive in parts of at most `part_len`
+/// bytes.
 struct Leader {
     server: Shared,
     client: TestClient,
@@ -31,7 +32,7 @@ struct Requests {
     is_complete: bool,
     answer: Option<Vec<u8>>,
     outcome: ForwardOutcome,
-    /// The number of calls of [`Route::take`] that return nothing before the reply arrives.
+    /// The number of calls of [`Route::take`] that find no reply before the reply arrives.
     delay: usize,
 }
 
@@ -129,7 +130,7 @@ impl Leader {
     }
 }
 
-/// Returns a server that forwards requests to a leader, and that leader.
+/// Returns a server that forwards requests to a leader, and the leader.
 pub(super) fn follower(
     engine: TestEngine,
     outcomes: &[ForwardOutcome],
@@ -140,7 +141,7 @@ pub(super) fn follower(
 }
 
 /// Returns a server that forwards requests to the leaders of `groups` groups, and these leaders. If
-/// `are_one`, one server leads all groups.
+/// `are_one`, a single server leads all groups.
 pub(super) fn member(
     engine: TestEngine,
     groups: usize,
@@ -155,8 +156,8 @@ pub(super) fn member(
     let at = leaders.clone();
     let outcomes: Outcomes = Arc::new(Mutex::new(outcomes.to_vec()));
     server.settings.forwards = true;
-    // The leader wakes the session itself, so the test has nothing to complete when the session
-    // waits for the leader.
+    // The leader wakes the session itself. When the session waits for the leader, the test has
+    // nothing to complete.
     server.complete = server.complete.or_else(|| Some(Arc::new(|| ())));
     server.host.leader = Some(Box::new(move |group, conversation| {
         let client =
@@ -184,14 +185,14 @@ pub(super) fn share_items(engine: TestEngine, server: &mut TestServer, leader: &
     }
 }
 
-/// Returns whether a stream has requests whose replies list only the items of the server that
-/// receives them.
+/// Returns whether a stream contains requests that list only the items of the server that receives
+/// them.
 pub(super) fn is_of_one_server(stream: &[u8]) -> bool {
     [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what))
 }
 
-/// Returns whether replies to a stream may contain CAS values, which depend on the order of changes
-/// of different items.
+/// Returns whether replies to a stream may contain CAS values. CAS values depend on the order of
+/// changes of different items.
 pub(super) fn shows_cas(stream: &[u8]) -> bool {
     let requests = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
     requests.iter().any(|what| holds(stream, what))

@@ -1,4 +1,4 @@
-//! Sessions of members of a cluster: leaders, replicas and owners of some of the keys.
+//! Tests of sessions on members of a cluster: leaders, replicas, and owners of some of the keys.
 
 mod forwarding;
 mod holds;

@@ -1,5 +1,5 @@
-//! The leader changes while sessions answer and forward requests. For any time of the change, the
-//! replies are the same as those of one server, and each request is executed once.
+//! Tests changes of the leader while sessions answer and forward requests. Whenever the change
+//! happens, the replies equal those of one server, and each request is executed once.
 
 use super::leader::{Shared, follower, is_of_one_server, member, share_items, shows_cas};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -20,11 +20,11 @@ a_long_value_reaches_the_next_leader a_value_that_a_leader_receives_reaches_the_
 a_value_that_moves_twice_is_stored a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection
 a_command_that_one_server_has_to_finish_is_not_repeated }
 
-/// For each move, the number of polls of the leader's session before it.
+/// For each move, the number of polls of the leader's session before the move.
 type Moves = Arc<Mutex<VecDeque<usize>>>;
 
-/// A route to a leader in this process, which loses its leadership and leads again at once. So
-/// requests that it executes twice change the replies.
+/// A route to a leader in this process. The leader loses its leadership and immediately leads
+/// again, with the same items. So a request that is executed twice changes the replies.
 struct MovingLeader {
     server: Shared,
     conversation: Conversation,
@@ -35,11 +35,11 @@ struct MovingLeader {
     next: u64,
     /// The number of calls of [`Route::has_room`].
     looks: usize,
-    /// Whether the last of these calls returned true, and no piece of a request was sent since.
+    /// Whether the last of these calls returned true, and the session has sent no piece since.
     has_room: bool,
 }
 
-/// The maximum length of a piece of a request.
+/// The maximum length of a piece that a session passes to a route, in bytes.
 const PIECE_LEN: usize = 64 << 10;
 
 struct Batch {
@@ -170,7 +170,7 @@ impl Route for MovingLeader {
     }
 }
 
-/// A shard map in which each move of a leader changes the groups of all keys.
+/// A shard map that assigns all keys to other groups after each move of a leader.
 struct MovingKeys {
     moves: Moves,
     groups: u64,
@@ -191,8 +191,8 @@ impl GroupMap for MovingKeys {
     }
 }
 
-/// Returns the replies of a follower whose leaders move, and whether it closed the connection. The
-/// leaders of all groups share their items.
+/// Returns the replies of a follower whose leaders move, and whether the follower closed the
+/// connection. The leaders of all groups share their items.
 fn forwarded(
     engine: TestEngine,
     stream: &[u8],
@@ -242,7 +242,7 @@ fn replies_do_not_depend_on_the_time_of_a_move(engine: TestEngine) {
     }
     let moves = (1..4_u64, prop::collection::vec(0..12_usize, 0..20));
     check(300, (any_stream(100_000), any_delivery(), moves), |(stream, delivery, moves)| {
-        // After a move, the requests of several groups are executed in another order.
+        // After a move, several groups execute their requests in a different order.
         if is_of_one_server(&stream.0) || moves.0 > 1 && shows_cas(&stream.0) {
             return Ok(());
         }
@@ -274,8 +274,8 @@ fn resp_replies_do_not_depend_on_the_time_of_a_move(engine: TestEngine) {
     }
 }
 
-/// A store whose value is sent as it arrives, and whose leader changes while it arrives or at its
-/// end. Without memory for the sent bytes, it fails.
+/// A store reaches the next leader if the leader changes while the value arrives, or after its last
+/// byte. Without memory for the sent bytes, the store fails.
 fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
     let value = pattern(250_000);
     let stream = [store("set a 0 0 250000", &value), b"version\r\nget a\r\n".to_vec()].concat();
@@ -287,7 +287,7 @@ fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
                 leader.settings.forwards = true;
                 leader.host.leader = Some(Box::new(|_, _| panic!("a leader forwards nothing")));
             }
-            // Another store has a byte.
+            // Another store has reserved a byte, so the limit applies.
             assert!(server.host.reserve_sent(0, 1));
             server.host.sent_limit = if is_kept { usize::MAX } else { 1000 };
             let moves: Moves = Arc::new(Mutex::new([polls].into()));
@@ -309,7 +309,8 @@ fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
     }
 }
 
-/// The leader's own clients upload values while it loses the leadership.
+/// A value that a leader receives from its own client reaches the next leader if the leader loses
+/// its leadership during the upload.
 fn a_value_that_a_leader_receives_reaches_the_next_leader(engine: TestEngine) {
     let value = pattern(250_000);
     let stream = [store("set a 0 0 250000", &value), b"get a\r\n".to_vec()].concat();
@@ -334,10 +335,11 @@ fn a_value_that_a_leader_receives_reaches_the_next_leader(engine: TestEngine) {
     }
 }
 
-/// A key that moves to this server, and moves away again at once: this server stores the sent bytes
-/// itself, and then sends them to the next leader.
+/// A key moves to this server and immediately away again. This server starts to store the sent
+/// bytes itself, and then sends them to the next leader.
 fn a_value_that_moves_twice_is_stored(engine: TestEngine) {
-    /// A shard map in which this group owns the keys for one lookup after the last move.
+    /// A shard map in which this group owns the keys for one call of `group_of` after the last
+    /// move.
     struct Twice(Moves, Cell<bool>);
     impl GroupMap for Twice {
         fn group_of(&self, _: &[u8]) -> GroupIndex {
@@ -361,7 +363,7 @@ fn a_value_that_moves_twice_is_stored(engine: TestEngine) {
         }
         let moves: Moves = Arc::new(Mutex::new([polls, usize::MAX].into()));
         (server.host.leads, server.host.sent_limit) = (true, 300_000);
-        // Another store has a byte.
+        // Another store has reserved a byte, so the limit applies.
         assert!(server.host.reserve_sent(0, 1));
         server.host.shard_map = Some(Box::new(Twice(Arc::clone(&moves), Cell::default())));
         let shared = Arc::clone(&leader);
@@ -438,7 +440,8 @@ fn a_former_follower_stores_the_sent_bytes_itself(engine: TestEngine) {
     }
 }
 
-/// A leader that answers a part of a request violates the protocol.
+/// The session closes the connection if a leader reports that it has answered a part of a request.
+/// Such a report violates the protocol.
 fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
     let resp = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     for (client, stream, len, keys) in [
@@ -457,10 +460,11 @@ fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
     }
 }
 
-/// A multi-key command whose keys move after this server has executed a part of it, while it waits for
-/// slower storage. Another server would execute it from the start.
+/// A multi-key command waits for slower storage after this server has executed a part of it, and
+/// its keys then move. The session does not forward it, because another server would execute it
+/// from the start.
 fn a_command_that_one_server_has_to_finish_is_not_repeated(engine: TestEngine) {
-    /// A shard map that assigns the keys `a` and `b` to these groups after a move.
+    /// A shard map that assigns the keys `a` and `b` to these two groups after the move.
     struct Moving(Arc<AtomicBool>, [u16; 2]);
     impl GroupMap for Moving {
         fn group_of(&self, key: &[u8]) -> GroupIndex {

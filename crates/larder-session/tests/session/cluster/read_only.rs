@@ -1,5 +1,5 @@
-//! Sessions of a read-only replica. For any cuts of the input, it answers reads, refuses changes,
-//! and answers the requests after them as usual.
+//! Tests sessions on a read-only replica. For any cuts of the input, they answer reads, refuse
+//! changes, and answer the requests after a refused change as usual.
 
 use crate::common::{Session, TestClient, TestEngine, new_server, pattern, set, store, text};
 
@@ -8,7 +8,7 @@ resp_changes_get_readonly }
 
 const REFUSED: &str = "SERVER_ERROR this server is a replica: send changes to its leader\r\n";
 
-/// Sends the requests in `filled`, makes the server read-only, and then sends `stream` in pieces of
+/// Sends the requests in `filled`, then makes the server read-only and sends `stream` in pieces of
 /// `step` bytes. Returns the replies to `stream`.
 fn answers(
     engine: TestEngine,

@@ -1,4 +1,4 @@
-//! Followers that answer lookups from their own items.
+//! Tests followers that answer lookups from their own items.
 
 use super::leader::{follower, is_of_one_server, share_items};
 use crate::common::{TestClient, TestEngine, set, text};
@@ -9,14 +9,14 @@ use proptest::prelude::*;
 for_each_engine! { a_replica_answers_lookups a_recent_replica_replies_like_its_leader }
 
 /// A follower answers lookups from its own items. In this test, its items differ from the leader's,
-/// to tell the replies apart.
+/// so the replies show which server has answered.
 fn a_replica_answers_lookups(engine: TestEngine) {
     let resp = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     let cases = [
         ("get a\r\n", "VALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("get none a none a\r\n", "VALUE a 0 4\r\ncopy\r\nVALUE a 0 4\r\ncopy\r\nEND\r\n", false),
         ("mg a v\r\nmn\r\n", "VA 4\r\ncopy\r\nMN\r\n", false),
-        // Lookups that change an item are forwarded, and so are lookups after a forwarded change.
+        // The follower forwards lookups that change an item, and lookups after a forwarded change.
         ("gat 0 a\r\n", "VALUE a 0 6\r\nleader\r\nEND\r\n", false),
         ("mg a v T0\r\n", "VA 6\r\nleader\r\n", false),
         ("append a 0 0 1\r\n!\r\nget a\r\n", "STORED\r\nVALUE a 0 7\r\nleader!\r\nEND\r\n", false),

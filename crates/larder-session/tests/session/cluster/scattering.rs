@@ -1,5 +1,5 @@
-//! Sessions that scatter requests to several groups. For any requests and any cuts of the input,
-//! the replies are the same as those of one server with all items.
+//! Tests sessions that send requests to several groups. For any requests and any cuts of the input,
+//! the replies equal those of one server with all items.
 
 use super::leader::{is_of_one_server, member, shows_cas};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -20,7 +20,7 @@ only_the_owner_answers_forwarded_requests }
 /// A shard map that assigns keys to groups by their last byte.
 struct ByLastByte {
     groups: u16,
-    /// The number of calls of `version`, if `is_moving`.
+    /// The number of calls of `version` if `is_moving`, and 0 otherwise.
     moves: Cell<u64>,
     is_moving: bool,
 }
@@ -35,7 +35,7 @@ impl GroupMap for ByLastByte {
     }
 
     fn version(&self) -> u64 {
-        // The version changes with every third call.
+        // The version changes on every third call.
         if self.is_moving {
             self.moves.set(self.moves.get() + 1);
         }
@@ -47,8 +47,8 @@ pub(super) fn by_last_byte(groups: u16) -> Option<Box<dyn GroupMap + Send>> {
     Some(Box::new(ByLastByte { groups, moves: Cell::new(0), is_moving: groups % 2 == 1 }))
 }
 
-/// Checks that `groups` groups give the replies of one server. If `leads`, this server leads one of
-/// them.
+/// Checks that the replies of `groups` groups equal those of one server. If `leads`, this server
+/// leads one of the groups.
 fn same(
     engine: TestEngine,
     stream: &[u8],
@@ -64,8 +64,8 @@ fn same(
     if shows_cas && leads && groups > 1 {
         return Ok(());
     }
-    // Each group has its own CAS values. If replies contain CAS values, one server therefore leads
-    // all groups.
+    // Each group has its own CAS values. If replies contain CAS values, a single server leads all
+    // groups.
     let (mut server, _) = member(engine, groups.into(), shows_cas, outcomes, part_len);
     server.host.leads = leads;
     server.host.shard_map = by_last_byte(groups);
@@ -116,7 +116,7 @@ fn requests_follow_moved_keys(engine: TestEngine) {
     });
 }
 
-/// Multi-key commands are split among the owners of their keys.
+/// The session splits multi-key commands among the owners of their keys.
 fn resp_commands_are_scattered(engine: TestEngine) {
     // `a`, `d` and `g` belong to one group; `b` and `c` each belong to another group.
     let stream = b"set a 5\r\nset b 6\r\nset c 7\r\nget a\r\nget b\r\nget c\r\nincr a\r\nping\r\n\
@@ -175,7 +175,7 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
         let words = std::iter::once(name.as_bytes().to_vec());
         words.chain(has_key.then_some(key)).collect::<Vec<_>>()
     });
-    // One group owns both keys, which end in the same byte.
+    // Both keys end in the same byte, so one group owns both.
     let names = prop::sample::select(&["RENAME", "RENAMENX", "COPY", "MSETNX"][..]);
     let of_one_group = (names, key(), key()).prop_map(|(name, key, other)| {
         let other = [&other[..], key.last().map_or(&[][..], std::slice::from_ref)].concat();
@@ -196,7 +196,7 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Random commands, with any number of groups, and with keys that move in between.
+/// Tests random commands, with any number of groups, and with keys that move in between.
 fn random_resp_commands_are_scattered(engine: TestEngine) {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
@@ -219,7 +219,7 @@ fn random_resp_commands_are_scattered(engine: TestEngine) {
     });
 }
 
-/// Checks that a command that one server has to execute is refused if two groups own its keys.
+/// Checks that a command that cannot be split is refused if two groups own its keys.
 fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
     let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
     server.host.shard_map = by_last_byte(2);
@@ -231,8 +231,8 @@ fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), expected);
 }
 
-/// Checks that after a transaction that ends within a batch, the owners of the keys answer the
-/// other requests of the batch.
+/// Checks a batch in which a transaction ends. The owners of the keys must answer the requests
+/// after the transaction.
 fn a_transaction_ends_within_a_batch(engine: TestEngine) {
     let command = |words: &[&[u8]]| {
         let mut out = Vec::new();
@@ -268,8 +268,8 @@ fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
         ("exists a b c", ForwardOutcome::ConnectionLost, ":0\r\n+PONG\r\n".to_owned(), false),
         ("del a b c", ForwardOutcome::ConnectionLost, nothing(), true),
         ("mset a 1 b 2 c 3", ForwardOutcome::ConnectionLost, nothing(), true),
-        // A part of the array is written, and an error in it would look like a value. The session
-        // therefore closes the connection.
+        // The session has already written a part of the array. An error within the array would look
+        // like a value, so the session closes the connection.
         ("mget a b c", ForwardOutcome::NoLeader, "*3\r\n$-1\r\n".to_owned(), true),
         ("exists a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
         ("del a b c", ForwardOutcome::NoLeader, format!("{no_leader}+PONG\r\n"), false),
@@ -285,8 +285,8 @@ fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
     }
 }
 
-/// Checks that a lookup whose connection was lost is not repeated after a change that was sent behind
-/// it, and may have been executed.
+/// Checks that a lookup whose connection was lost is not repeated if a change followed it on the
+/// same connection. The leader may have executed the change, and the repeated lookup could see it.
 fn a_lookup_shows_no_later_change_of_its_pipeline(engine: TestEngine) {
     use ForwardOutcome::{ConnectionLost, Done};
     for (stream, outcomes, replies, is_closed) in [
@@ -297,7 +297,7 @@ fn a_lookup_shows_no_later_change_of_its_pipeline(engine: TestEngine) {
             "END\r\n",
             true,
         ),
-        // The change is another group's.
+        // The change goes to another group.
         ("get a\r\nincr b 1\r\n", vec![ConnectionLost], "END\r\nNOT_FOUND\r\n", false),
         ("get a\r\nget a\r\n", vec![ConnectionLost, ConnectionLost], "END\r\nEND\r\n", false),
     ] {
@@ -309,8 +309,8 @@ fn a_lookup_shows_no_later_change_of_its_pipeline(engine: TestEngine) {
     }
 }
 
-/// Checks that the session closes the connection only when the changes at other groups have results,
-/// because the client counts all of them as failed then.
+/// Checks that the session closes the connection only after the changes at other groups have
+/// results. The client treats all changes without a reply as failed when the connection closes.
 fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
     let outcomes = [ForwardOutcome::ConnectionLost];
     let (mut server, leaders) = member(engine, 2, false, &outcomes, usize::MAX);
@@ -318,10 +318,10 @@ fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
     let stream = [&b"incr a 1\r\n"[..], &set("b", b"5"), b"get d\r\n"].concat();
     let answered = Delivery::at_once().run_in(server, TestClient::new(), &stream);
     assert_eq!((text(&answered.0), answered.1), (text(b""), true));
-    // The leader executes requests when the session takes their replies.
+    // The leader of the test executes requests only when the session takes their replies.
     let found = leaders[0].lock().unwrap().replies_to(b"get b\r\n");
     assert_eq!(text(&found), text(b"VALUE b 0 1\r\n5\r\nEND\r\n"));
-    // The reply to a lookup before the change may wait for room.
+    // The reply to a lookup before the change arrives in parts.
     let outcomes = [ForwardOutcome::ConnectionLost];
     let (mut server, leaders) = member(engine, 2, false, &outcomes, 10);
     server.host.shard_map = by_last_byte(2);
@@ -333,8 +333,8 @@ fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
     assert_eq!(text(&stored), text(b"VALUE b 0 1\r\n6\r\nEND\r\n"));
 }
 
-/// Checks that a part whose result has arrived is not sent again with an earlier part, which the
-/// session has sent behind it to the new owner of its key.
+/// Checks that the session does not send a part again if its result has arrived. An earlier part
+/// has moved, was sent after this part to the same group, and has to be sent once more.
 fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
     /// A shard map in which all keys move to group 0.
     struct Moving(Arc<AtomicBool>);
@@ -349,7 +349,8 @@ fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
             self.0.load(Ordering::Relaxed).into()
         }
     }
-    /// A route to a group. The first request to group 1, and the second one to group 0, are moved.
+    /// A route to a group. The first request to group 1 and the second request to group 0 must be
+    /// sent again.
     struct Scripted {
         group: GroupIndex,
         has_moved: Arc<AtomicBool>,
@@ -403,7 +404,7 @@ fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
     }
 }
 
-/// Checks that the reply to a line of keys ends with the error if the group of some keys has no
+/// Checks that the reply to a line of keys ends with an error if the group of some keys has no
 /// leader. Clients treat this error as the end of the reply.
 fn an_error_ends_the_reply_to_a_line_of_keys(engine: TestEngine) {
     let (mut server, leaders) =
@@ -458,7 +459,7 @@ fn requests_for_a_group_without_a_leader_get_errors(engine: TestEngine) {
     assert!(!is_closed);
 }
 
-/// A server neither executes nor answers forwarded requests for keys of another group.
+/// A server does not execute forwarded requests for keys of another group.
 fn only_the_owner_answers_forwarded_requests(engine: TestEngine) {
     for (request, is_own) in [("set b 0 0 1\r\n5\r\n", true), ("set a 0 0 1\r\n5\r\n", false)] {
         let (mut server, _) = member(engine, 2, false, &[], usize::MAX);

@@ -1,4 +1,4 @@
-//! The server list that clients of memcached look up. Each member of a cluster sends it.
+//! Tests the server list that memcached clients look up. Each member of a cluster returns it.
 
 use super::leader::{follower, share_items};
 use crate::common::{TestClient, TestEngine, new_server, set, text};
@@ -9,9 +9,9 @@ use larder_session::ForwardOutcome;
 for_each_engine! { every_member_lists_the_servers without_a_cluster_the_list_key_is_ordinary
 binary_clients_get_the_server_list }
 
-/// Lookups of the server list, and the replies of a leader, of a member that forwards, and of a
-/// replica that answers lookups. The third value is the reply if the group has no leader, or `None`
-/// if this reply equals the second value.
+/// Lookups of the server list. The second value is the reply of a leader, of a member that
+/// forwards, and of a replica that answers lookups. The third value is the reply if the group has
+/// no leader; `None` if it equals the second value.
 const LISTINGS: [(&str, &str, Option<&str>); 10] = [
     ("get LIST\r\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
     ("get LIST\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
@@ -24,7 +24,7 @@ const LISTINGS: [(&str, &str, Option<&str>); 10] = [
         "VALUE a 0 1\r\n1\r\nEND\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nEND\r\n",
         Some("NONE\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\nNONE\r\n"),
     ),
-    // One server answers all keys of a line, so without a leader the complete line is refused.
+    // One server answers all keys of a line. Without a leader, it refuses the whole line.
     (
         "get a LIST b\r\n",
         "VALUE a 0 1\r\n1\r\nVALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n",
@@ -82,7 +82,7 @@ fn every_member_lists_the_servers(engine: TestEngine) {
     }
 }
 
-/// Outside clusters the key is an ordinary key, and the binary opcode is unknown.
+/// Without a cluster, the key of the list is an ordinary key, and the binary opcode is unknown.
 fn without_a_cluster_the_list_key_is_ordinary(engine: TestEngine) {
     let mut server = new_server(engine);
     server.host.servers = listed();
@@ -101,7 +101,7 @@ fn without_a_cluster_the_list_key_is_ordinary(engine: TestEngine) {
     );
 }
 
-/// Returns a binary request with only a key.
+/// Returns a binary request that has a key, and neither extras nor a value.
 fn binary(opcode: u8, key: &[u8]) -> Vec<u8> {
     let len = u8::try_from(key.len()).unwrap();
     let head = [0x80, opcode, 0, len, 0, 0, 0, 0, 0, 0, 0, len, 1, 2, 3, 4];
@@ -121,8 +121,8 @@ fn binary_clients_get_the_server_list(engine: TestEngine) {
     server.host.servers = listed();
     let list = answered(0x60, 0, &[0; 4], LIST.as_bytes());
     assert_eq!(server.replies_to(&binary(0x60, b"cluster")), list);
-    // If a server lacks the opcode of `config get`, clients look the list up under a key. The CAS
-    // of this item is the version of the list.
+    // If a server lacks the opcode of `config get`, clients look up the list under a key. The CAS
+    // value of this item is the version of the list.
     let mut item = answered(0x00, 0, &[0; 4], LIST.as_bytes());
     item[23] = 3;
     assert_eq!(server.replies_to(&binary(0x00, b"AmazonElastiCache:cluster")), item);

@@ -1,5 +1,5 @@
-//! RESP: the replies to a stream are the same if it arrives in one piece, with any cut, and with
-//! slower storage.
+//! Tests of RESP. The replies to a stream do not depend on whether it arrives in one piece or with
+//! any cut, nor on slower storage.
 
 mod parts;
 mod watched;
@@ -8,7 +8,7 @@ use crate::common::{TestClient, TestEngine, TestServer, new_server, pattern, tex
 use larder_protocol::reply::resp::{Link, Replication};
 use larder_session::Session;
 
-/// Returns a request as clients send it.
+/// Returns a request in the form in which clients send it: an array of bulk strings.
 fn request(words: &[&[u8]]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -28,7 +28,7 @@ fn client(login_required: bool) -> TestClient {
     TestClient { session: Session::resp(7, login_required), ..TestClient::new() }
 }
 
-/// Returns the replies of a new server to `pieces`.
+/// Sends `pieces` to a new server, and returns the replies.
 fn answers<'p>(
     engine: TestEngine,
     login_required: bool,
@@ -339,8 +339,8 @@ fn replication_roles(engine: TestEngine) {
     );
 }
 
-/// The session sends large values in pieces to a slow client, and executes commands with more keys
-/// than a batch.
+/// The session sends large values in pieces to a slow client, and executes commands that have more
+/// keys than a batch has requests.
 fn large_values(engine: TestEngine) {
     let value = pattern(200 << 10);
     let keys: Vec<_> = (0..70).map(|i| format!("k{i}")).collect();
@@ -378,7 +378,7 @@ fn large_values(engine: TestEngine) {
     assert!(close(server, client) == expected, "the replies contain the stored values");
 }
 
-/// Tests `COMMAND LIST` with filters, and settings that are named twice.
+/// Tests `COMMAND LIST` with filters, and a `CONFIG SET` that names a setting twice.
 fn lists_and_settings(engine: TestEngine) {
     let filter = |words: &str| requests(&[&format!("COMMAND LIST {words}")]);
     let stream = [
@@ -401,7 +401,7 @@ fn lists_and_settings(engine: TestEngine) {
     assert_eq!(text(&whole), text(expected.as_bytes()));
 }
 
-/// Tests the conditions of Redis 8.4 and Valkey 9 that compare values.
+/// Tests the conditions on values that Redis 8.4 and Valkey 9 have added.
 fn comparisons(engine: TestEngine) {
     let long = pattern(100 << 10);
     let other = [&long[..99 << 10], &long[..1 << 10]].concat();
@@ -452,7 +452,7 @@ fn comparisons(engine: TestEngine) {
     assert_eq!(text(&whole), text(expected.concat().as_bytes()));
 }
 
-/// The session refuses an argument that is too long with an error, and loses no request after it.
+/// The session refuses an argument that is too long, and answers the requests after it.
 fn oversized_arguments(engine: TestEngine) {
     const TOO_LARGE: &str = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
     let long = pattern(310 << 10);

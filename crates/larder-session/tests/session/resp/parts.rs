@@ -1,4 +1,4 @@
-//! Commands that read or change a part of a value, and commands on the items of two keys.
+//! Tests commands that read or change a part of a value, and commands on the items of two keys.
 
 use super::{answers, check, requests};
 use crate::common::TestEngine;

@@ -1,11 +1,11 @@
-//! `WATCH`: transactions that are executed only if items have not changed.
+//! Tests `WATCH`: transactions that are executed only if the watched items have not changed.
 
 use super::{check, client, close, requests};
 use crate::common::{TestEngine, new_server};
 
 for_each_engine! { transactions_see_changes changes_between_requests_are_not_lost a_stopped_rename_loses_no_item a_stopped_command_leaves_the_connection_in_step lookups_do_not_stop_a_transaction items_that_appear_are_not_overwritten a_lost_leadership_ends_a_transaction }
 
-/// Checks that changes of watched items stop a transaction. The expected replies are those of
+/// Checks that changes of watched items stop a transaction. The expected replies come from
 /// redis-server.
 fn transactions_see_changes(engine: TestEngine) {
     let ok = "+OK\r\n";
@@ -66,8 +66,8 @@ fn transactions_see_changes(engine: TestEngine) {
     check(engine, false, &sent, &expected);
 }
 
-/// Checks that no change of another connection is lost. The other connection changes the watched
-/// item after any of the requests.
+/// Checks that a transaction loses no change by another connection. The other connection changes
+/// the watched item after each of the requests in turn.
 fn changes_between_requests_are_not_lost(engine: TestEngine) {
     let mut seen = [0; 3];
     for changes_after in 0..14 {
@@ -103,8 +103,8 @@ fn changes_between_requests_are_not_lost(engine: TestEngine) {
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
 
-/// Checks that a transaction that another connection stops within a `RENAME` does not lose the
-/// item. The other connection changes one of the two items after any of the requests.
+/// Checks that no item is lost if another connection stops a transaction within a `RENAME`. The
+/// other connection changes one of the two items after each of the requests in turn.
 fn a_stopped_rename_loses_no_item(engine: TestEngine) {
     for changed in ["from", "to"] {
         let mut stopped = 0;
@@ -136,9 +136,9 @@ fn a_stopped_rename_loses_no_item(engine: TestEngine) {
     }
 }
 
-/// Checks that the replies after a transaction are right even if a change by another connection
-/// stops one of its commands. The other connection changes the watched item after any of the
-/// requests.
+/// Checks that the replies after a transaction are correct even if a change by another connection
+/// stops one of its commands. The other connection changes the watched item after each of the
+/// requests in turn.
 fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
     let large = "x".repeat(200_000);
     for command in ["DEL k other", "GETEX k EX 100", "SET k 1 GET"] {
@@ -172,7 +172,7 @@ fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
 }
 
 /// Checks that lookups do not stop a transaction if another connection flushes all items. The flush
-/// happens after any of the requests, also while a large value is sent.
+/// happens after each of the requests in turn, and also while the session sends a large value.
 fn lookups_do_not_stop_a_transaction(engine: TestEngine) {
     let large = "x".repeat(200_000);
     let mut executed = 0;
@@ -201,8 +201,8 @@ fn lookups_do_not_stop_a_transaction(engine: TestEngine) {
     assert!(executed > 2, "{executed}");
 }
 
-/// Checks that a transaction does not overwrite an item that another connection stores. The
-/// transaction has looked for this item in vain, or has removed it.
+/// Checks that a transaction does not overwrite an item that another connection stores after the
+/// transaction has found no such item, or has removed it.
 fn items_that_appear_are_not_overwritten(engine: TestEngine) {
     for first in ["GET k", "DEL k"] {
         let mut refused = 0;
@@ -231,8 +231,8 @@ fn items_that_appear_are_not_overwritten(engine: TestEngine) {
     }
 }
 
-/// Checks that a transaction ends if the server loses the leadership of its group, after any of the
-/// requests.
+/// Checks that a transaction ends if the server loses the leadership of its group. The loss happens
+/// after each of the requests in turn.
 fn a_lost_leadership_ends_a_transaction(engine: TestEngine) {
     let mut seen = [0; 3];
     for lost_after in 1..14 {
