@@ -21,10 +21,10 @@ pub enum StreamError {
     /// A corrupt or malformed frame.
     #[error("{0}")]
     Frame(#[from] FrameError),
-    /// The leader has sent a refusal, with this reason.
+    /// The leader has refused the follower for this reason.
     #[error("the leader refuses: {0}")]
     Refused(String),
-    /// A frame that the state of the stream does not allow.
+    /// A frame that is not valid in the current state of the stream.
     #[error("unexpected frame from the leader")]
     Unexpected,
     /// A full sync or delta sync would change the items of a member that may become the leader.
@@ -75,7 +75,7 @@ pub struct Applier<E: Engine> {
     incoming: Option<IncomingItem<E::Upload>>,
     /// The incarnation of the leader's process.
     incarnation: u64,
-    /// The number of the leader's flushes that are applied.
+    /// The number of the leader's flushes that this follower has applied.
     generation: u64,
     /// The offsets of the last watermark: this follower has all changes before them in the leader's
     /// journals. `None` before the first watermark, and from the start of a sync to the first
@@ -109,7 +109,7 @@ pub struct Applier<E: Engine> {
     counts: ApplierCounts,
 }
 
-/// A large value that is partly received.
+/// An item whose large value has arrived only in part.
 #[derive(Debug)]
 struct IncomingItem<U> {
     key: Vec<u8>,
@@ -181,9 +181,9 @@ impl<E: Engine> Applier<E> {
         &mut self.engine
     }
 
-    /// Returns the position from which the next stream can resume or start a delta sync, or `None`
-    /// if it must start with a full sync. `leader` is the incarnation of the leader's process, if it
-    /// is known.
+    /// Returns the position from which the next stream can resume or start a delta sync. Returns
+    /// `None` if the stream must start with a full sync. `leader` is the incarnation of the next
+    /// leader's process, if it is known.
     #[must_use]
     pub fn position(&self, leader: Option<u64>) -> Option<Position> {
         self.current_position().or_else(|| {
@@ -248,7 +248,8 @@ impl<E: Engine> Applier<E> {
         self.counts
     }
 
-    /// Returns whether this node has the items of the leader, apart from replication lag.
+    /// Returns whether this node has all items of the leader, except for changes within the
+    /// replication lag.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.offsets.is_some() && !self.is_syncing

@@ -17,7 +17,7 @@ pub struct Process {
 /// The record of a group. Every change of the record is one compare-and-swap on its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The fencing epoch, from 1. It rises with each change of leader.
+    /// The fencing epoch, at least 1. It rises with each change of leader.
     pub epoch: u32,
     /// The process that leads. After a restart, the same node runs another process.
     pub leader: Process,
@@ -69,7 +69,7 @@ impl Record {
     }
 }
 
-/// The maximum epoch. Records with a higher one are malformed.
+/// The maximum epoch. A record with a higher epoch is malformed.
 pub const EPOCH_MAX: u32 = i32::MAX as u32;
 
 /// The revision of a value at the coordinator, for compare-and-swap; 0 if there is no value.

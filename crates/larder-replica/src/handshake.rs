@@ -37,7 +37,7 @@ pub enum HandshakeError {
     /// The peer is a member of another cluster with the same name.
     #[error("the peer belongs to another cluster of the same name")]
     Identity,
-    /// The peer has sent a refusal, with this reason.
+    /// The peer has refused the connection for this reason.
     #[error("the peer refuses: {0}")]
     Refused(String),
     /// The peer's frame is not valid at this point of the handshake, or its purpose requires a

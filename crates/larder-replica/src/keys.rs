@@ -94,7 +94,7 @@ impl Keys {
         self.entries.len()
     }
 
-    /// Returns whether all keys are sent.
+    /// Returns whether the set contains no unsent keys.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0
     }

@@ -46,12 +46,12 @@ impl SlotSet {
         }
     }
 
-    /// Adds the slots of another set.
+    /// Adds all slots of another set.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&*other.0).for_each(|(word, other)| *word |= other);
     }
 
-    /// Removes the slots of another set.
+    /// Removes all slots of another set.
     pub fn remove(&mut self, other: &Self) {
         self.0.iter_mut().zip(&*other.0).for_each(|(word, other)| *word &= !other);
     }
@@ -64,7 +64,7 @@ impl SlotSet {
         common
     }
 
-    /// Returns whether the set is a superset of another one.
+    /// Returns whether the set is a superset of `other`.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         self.0.iter().zip(&*other.0).all(|(word, other)| other & !word == 0)

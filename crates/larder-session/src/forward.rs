@@ -229,7 +229,7 @@ impl<E: Engine> Session<E> {
         self.answer_gathered(cx, &batch, BatchEnd::Full, input, poll, output, scratch)
     }
 
-    /// Sends the first requests of the input to the leader of this server's group.
+    /// Sends the first `forwarded.len` bytes of the input to the leader of this server's group.
     pub(crate) fn forward<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -384,7 +384,7 @@ impl<E: Engine> Session<E> {
         Step::advance(0)
     }
 
-    /// Answers forwarded requests with errors, because the group has no leader.
+    /// Replies to forwarded requests with errors, because the group has no leader.
     fn refuse_forwarded<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

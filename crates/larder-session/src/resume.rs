@@ -114,7 +114,8 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Discard { left, then };
     }
 
-    /// Continues the pending work.
+    /// Continues the pending work of the session, with the next bytes of the input if it needs
+    /// them.
     pub(crate) fn resume<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

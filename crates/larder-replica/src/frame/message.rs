@@ -85,7 +85,7 @@ pub enum Frame<'b> {
     },
     /// The next bytes of the large value at the end of the last batch.
     Part(&'b [u8]),
-    /// All items are flushed.
+    /// The leader has flushed all items.
     Flush {
         /// The number of flushes of the leader so far.
         generation: u64,
@@ -151,7 +151,8 @@ pub enum Frame<'b> {
     },
     /// The exporting leader has released the slots and sent all their changes.
     Barrier {
-        /// A CAS value above all that the exporting leader has given to items of the slots.
+        /// A CAS value above all CAS values that the exporting leader has given to items of the
+        /// slots.
         cas_end: u64,
     },
     /// Starts a conversation, which carries the forwarded requests of one client connection.

@@ -33,7 +33,7 @@ pub(crate) struct CasReserve {
     next: u64,
     /// The highest end of all ranges that this member knows of.
     highest_end: u64,
-    /// The values of this leader; empty if this member does not lead.
+    /// The values that this leader may draw; empty if this member does not lead.
     values: Range<u64>,
     /// The value from which this leader must draw once it has reserved enough values above it; 0 if
     /// there is none.

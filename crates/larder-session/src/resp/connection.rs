@@ -19,7 +19,7 @@ use larder_store::{Engine, Expiry};
 type CommandResult = Result<(), CommandError<'static>>;
 
 impl<E: Engine> Session<E> {
-    /// Answers a command without keys.
+    /// Answers a command about the connection, the server or transactions.
     pub(super) fn resp_command<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -427,7 +427,7 @@ impl<E: Engine> Session<E> {
 /// The source of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The input, as arrays.
+    /// The input: requests sent as arrays of bulk strings.
     Client,
     /// An inline request.
     Line,

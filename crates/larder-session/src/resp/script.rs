@@ -14,7 +14,7 @@ use larder_protocol::resp::{
 };
 use larder_store::{Engine, Expiry, HashedKey, Item, Lease, Lookup, Now, Value};
 
-/// The result of a script.
+/// The reply of a script.
 #[derive(Debug)]
 enum Answer {
     Integer(i64),
@@ -151,7 +151,7 @@ impl<'i> FoundItem<'i> {
         Self { is_first_argument, value, expiry: item.attributes.expiry }
     }
 
-    /// Returns the value as a number.
+    /// Parses the value as a number, without its padding.
     fn number(&self) -> Result<i64, CommandError<'static>> {
         let digits = without_padding(self.value.unwrap_or_default());
         i64_of(digits).ok_or(CommandError::NotInteger)
@@ -271,7 +271,7 @@ fn decide<'v>(
                 Ok((edit, Answer::Pair(1, millis)))
             }
         },
-        // `run` shows the value.
+        // `run` answers this script without calling `decide`.
         Script::ShowHits => Ok((Edit::Keep, Answer::Null)),
         Script::ConsumePoints => {
             let millis = millis_of(second, "set")?;

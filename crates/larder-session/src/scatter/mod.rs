@@ -197,7 +197,7 @@ impl<E: Engine> ScatterGather<E> {
         self.sending.iter().chain(behind).map(|sending| sending.memory()).sum()
     }
 
-    /// Returns the number of bytes of replies that wait to be written.
+    /// Returns the number of bytes of arrived replies that the session has not written yet.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.answer.len()).sum()
     }
@@ -274,7 +274,7 @@ impl<E: Engine> Session<E> {
         if let Some(split) = scattered.split.take()
             && !self.finish_split(split, output)
         {
-            // The next batch of keys follows.
+            // The session sends the next batch of keys.
             return Step::advance(0);
         }
         if scattered.discards_line {
@@ -309,7 +309,8 @@ impl<E: Engine> Session<E> {
         !waits
     }
 
-    /// Continues the first part.
+    /// Takes the next step of the first part: waits for its reply, writes it, or sends the part
+    /// again.
     fn answer_first<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

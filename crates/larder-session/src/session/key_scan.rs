@@ -96,7 +96,7 @@ impl<E: Engine> KeyScan<E> {
         self.send(cx, output)
     }
 
-    /// Examines the next items.
+    /// Examines the next items, and collects the keys that match.
     fn poll_lookups<H: Host>(&mut self, cx: &mut Context<'_, E, H>) -> WalkState {
         let Self { walk, pattern, finds_nothing, left, keys, count, .. } = self;
         let items = left.unwrap_or(usize::MAX).min(ITEMS_PER_STEP);

@@ -57,7 +57,7 @@ pub(crate) struct RequestQueue {
     /// Whether the requests belong to a transaction. Requests of a transaction see each other's
     /// changes.
     pub(crate) is_transaction: bool,
-    /// The watched items of a transaction, until it is complete.
+    /// The guard of a transaction with watched items; `None` without watched items.
     pub(crate) guard: Option<Box<Guard>>,
     /// Whether the start of the reply to `EXEC` is still open. The outcome of the first request
     /// determines whether the transaction is executed.

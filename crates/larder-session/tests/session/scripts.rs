@@ -217,7 +217,7 @@ fn values_are_compared_and_shown_whole(engine: TestEngine) {
     }
 }
 
-/// A wrong argument changes nothing.
+/// A call with a wrong argument changes no item.
 fn wrong_calls(engine: TestEngine) {
     let (number, time) = (
         "-ERR value is not an integer or out of range\r\n",

@@ -20,8 +20,8 @@ pub(super) const STEP: u64 = 10;
 // together. Constants of `member/mod.rs` are not repeated here, because the real state machine uses
 // them itself. All are in milliseconds.
 
-/// The timeout of a request to the coordinator. It follows `TimeLimits::NODE` (`client.rs` of
-/// `larder-etcd`): 400 for a request, 700 for a call.
+/// The timeout of a request to the coordinator. It lies between the limits of `TimeLimits::NODE`
+/// (`client.rs` of `larder-etcd`): 400 for a request, and 700 for a call.
 pub(super) const REQUEST_TIMEOUT: u64 = 600;
 /// The lifetime of a lease at the coordinator. Equal to `LEASE_SECS` (`presence.rs` of
 /// `larder-etcd`).
@@ -88,7 +88,7 @@ pub(super) struct World {
     pub(super) nodes: Vec<Node>,
     pub(super) record: Option<Record>,
     pub(super) revision: Revision,
-    /// The time at which each leader was replaced.
+    /// For each replaced leader, the time of its replacement.
     pub(super) deposed: BTreeMap<Process, u64>,
     /// For each member, the epoch of the leader to which it has made its last promise, and a time
     /// before which it must not replace this leader. This time is slightly before the end of the

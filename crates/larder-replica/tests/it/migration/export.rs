@@ -6,7 +6,7 @@ use super::world::World;
 use larder_replica::Migration;
 
 impl World {
-    /// Runs the next step of each export of a node.
+    /// Runs the next step of each export connection of a node.
     pub(super) fn run_exporter(&mut self, n: usize) {
         for link in 0..self.links.len() {
             let Link {

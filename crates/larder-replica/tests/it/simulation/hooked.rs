@@ -22,7 +22,7 @@ pub(crate) enum Role {
     Applier,
 }
 
-/// The function that is called between steps.
+/// The function that engines call between their steps.
 pub(crate) type Hook = Rc<dyn Fn(Role)>;
 
 thread_local! {
@@ -41,7 +41,7 @@ fn hook(role: Role) {
     }
 }
 
-/// A cache whose handles are hooked.
+/// A cache whose handles call the hook.
 #[derive(Clone, Debug)]
 pub(crate) struct HookedCache<C> {
     pub(crate) cache: C,

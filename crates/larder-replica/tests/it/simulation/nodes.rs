@@ -71,7 +71,7 @@ impl<C: Cache> Process<C> {
         Self { incarnation, clock, cache, journals, succession: RefCell::default(), writers, links }
     }
 
-    /// Returns the cache, without its journals.
+    /// Returns the cache without the layers that write journals and call the hook.
     pub(super) fn plain(&self) -> C {
         self.cache.inner().cache.clone()
     }

@@ -210,7 +210,7 @@ fn items_that_appear_are_not_overwritten(engine: TestEngine) {
             let mut server = new_server(engine);
             server.settings.requests_per_poll = 1;
             let (mut watching, mut other) = (client(false), client(false));
-            // A flushed item is removed by the first lookup.
+            // The first lookup removes a flushed item.
             other.send(&mut server, &requests(&["SET k old", "FLUSHALL"]));
             watching.unread = requests(&["WATCH k", "MULTI", first, "SET k 2", "EXEC"]);
             for polls in 0..40 {
