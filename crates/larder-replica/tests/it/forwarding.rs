@@ -13,15 +13,15 @@
 //!
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
-//! | a change is executed without a look at the fence | 393 |
-//! | a node reports changes as soon as it closes the connection | 637 |
+//! | a change is executed without a check of the fence | 393 |
+//! | a node reports changes as failed as soon as it closes the connection | 637 |
 //! | a closed connection grants leases | 27 |
-//! | a lease counts when it is sent, not when it is granted | 42 |
-//! | a fence that was closed opens with the next lease | 24 |
+//! | a lease counts from its sending, not from its grant | 42 |
+//! | a closed fence opens again with the next lease | 24 |
 //! | `Accepted` is sent before the earlier connection is closed | 42 |
 //! | the clocks' rates are ignored (1 instead of 0.98) | 4 |
 //! | leases last 50 ms, less than the interval of heartbeats | changes fail without faults |
-//! | a frame that was executed in part is sent again as a whole | all |
+//! | a partially executed frame is sent again as a whole | all |
 //! | a leader that leads again gets a second connection | changes fail without faults |
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 

@@ -23,10 +23,10 @@
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
 //! | a member stands for election in spite of its promise | 469 |
-//! | it makes a promise while it has a pending swap | 29 |
+//! | a member makes a promise while it has a pending swap | 29 |
 //! | the leader lease counts from the reply, not from the request | 56 |
-//! | the promise of one member of many is enough | 34 |
-//! | a swap without a reply is forgotten | 1 |
+//! | the promise of one of several members is enough | 34 |
+//! | a member drops a swap that has no reply | 1 |
 //! | the lease ignores members that a pending swap puts in sync | 79 |
 //! | a silent member stays in sync | 169 |
 //! | a restarted node may stand for election | 142 |
@@ -34,9 +34,9 @@
 //! | a lease at the coordinator counts as leadership | 314 |
 //! | a leader in a transfer relies on the promise of its successor | 34 |
 //! | a failed transfer never ends | 4 |
-//! | a transfer names a member that is not in sync any more | 4 |
-//! | a transfer names all members, whether they have all changes or not | 1 |
-//! | a member joins before it has all changes of the time from which replies wait for it | 1 |
+//! | a transfer names a member that is no longer in sync | 4 |
+//! | a transfer names all members, even those that lack changes | 1 |
+//! | a member counts as in sync before it has all changes from before replies waited for it | 1 |
 //! | a member in sync before an election stays in sync without a sync | 35 |
 //! | a full sync starts while the record names the member (both checks removed) | 1 |
 //! | promises count without a limit although another member may lead by time | 23 of 1,000 |
@@ -48,8 +48,8 @@
 //! | mutation | failing seeds of 300 |
 //! |---|---|
 //! | an election ignores the ends that the member knows of | 339 of 500 |
-//! | a member forgets the end in a heartbeat | 23 |
-//! | one acknowledgement of many extends the values | 4 |
+//! | a member ignores the end in a heartbeat | 23 |
+//! | a single acknowledgement extends the values | 4 |
 //! | a member acknowledges an end while it has a pending swap | 3 |
 //! | the extension ignores members that a pending swap puts in sync | 2 |
 //! | a leader draws values before their reservation is confirmed | 13 |
@@ -57,8 +57,8 @@
 //! | an election ignores the engine's counter | 0 |
 //! | a leader answers while its transfer is pending; one under `--doubt serve` transfers its counter | 0 |
 //! | a record, or the record of a transfer, lacks the end of the leader's values | 0 |
-//! | a leader that is alone extends its values while the coordinator answers | 0 |
-//! | an importer draws above the exporter before it has reserved values | 0 |
+//! | a leader without other members extends its values while the coordinator replies | 0 |
+//! | an importer draws values above the exporter's before it has reserved them | 0 |
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
 mod followers;

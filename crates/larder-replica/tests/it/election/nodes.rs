@@ -21,7 +21,7 @@ pub(super) const STEP: u64 = 10;
 // them itself. All are in milliseconds.
 
 /// The timeout of a request to the coordinator. It lies between the limits of `TimeLimits::NODE`
-/// (`client.rs` of `larder-etcd`): 400 for a request, and 700 for a call.
+/// (`client/calls.rs` of `larder-etcd`): 400 for a request, and 700 for a call.
 pub(super) const REQUEST_TIMEOUT: u64 = 600;
 /// The lifetime of a lease at the coordinator. Equal to `LEASE_SECS` (`presence.rs` of
 /// `larder-etcd`).

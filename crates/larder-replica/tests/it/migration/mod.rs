@@ -26,10 +26,10 @@
 //! | mutation | failing seeds of 2,000 |
 //! |---|---|
 //! | a leader answers for slots that it has released | 599 |
-//! | it revokes a release without a swap | 530 |
+//! | a leader revokes a release without a swap | 530 |
 //! | any update of the map revokes a release | 633 |
 //! | a release is dropped within the leadership that has made it | 646 |
-//! | a second release while one is open | 1 |
+//! | a leader releases slots while another release is open | 1 |
 //! | completion ignores a change of the map since the request for the release | 114 |
 //! | completion ignores a change of leaders | 185 |
 //! | a leader that leads again counts as the same leadership | 40 |
@@ -42,8 +42,8 @@
 //! | the exporter does not replace the map before it revokes a release | 185 |
 //! | a leader serves before it has read the map | 1999 |
 //! | a read of the map that was sent before the election is enough | 12 |
-//! | items of slots of other groups stay | 195 |
-//! | they are removed while their slots are planned to migrate here | 3 |
+//! | a leader does not remove items of other groups' slots | 195 |
+//! | a leader removes such items although their slots will migrate to its group | 3 |
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a simulation are small")]
 
 mod coordinator;
