@@ -64,7 +64,7 @@ pub struct AdmittedPeer {
 /// The identity of the process that has accepted a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderIdentity {
-    /// The name of its node; empty for a server that is not a member of a cluster.
+    /// The name of the process's node; empty for a server that is not a member of a cluster.
     pub node: String,
     /// The incarnation of the process.
     pub incarnation: u64,

@@ -148,7 +148,7 @@ impl Ownership {
     }
 }
 
-/// A migration that only the swap of the map has to complete: the importing leader has all items,
+/// A migration in which only the swap of the map is missing: the importing leader has all items,
 /// and the exporting leader has released the slots.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedImport<'a> {
@@ -175,7 +175,8 @@ pub enum Completion {
 }
 
 impl FinishedImport<'_> {
-    /// Decides the last step from a consistent read of the map and the records of the groups.
+    /// Decides the last step. The arguments must come from one consistent read of the map and of
+    /// the groups' records.
     #[must_use]
     pub fn completion<'r>(
         &self,

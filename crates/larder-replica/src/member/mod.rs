@@ -53,7 +53,7 @@ const RETRY_PAUSE: Millis = 200;
 /// The maximum time between two reads that show the leader without a lease, if the absence counts as
 /// uninterrupted. A lease that was granted between the reads would still exist at the second read.
 const ABSENCE_READ_INTERVAL_MAX: Millis = 1000;
-/// How old a change may be that a member in sync still lacks.
+/// A member counts as in sync if it lacks no change older than this.
 const LAG_MAX: Millis = 1000;
 /// The number of consecutive refused connections after which this member treats the leader's
 /// process as ended.

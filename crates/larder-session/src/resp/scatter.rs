@@ -338,7 +338,7 @@ impl<E: Engine> Session<E> {
         })
     }
 
-    /// Answers a part. Returns false if the reply is not complete, usually because the part has to
+    /// Answers a part. Returns false if the reply is incomplete, usually because the part has to
     /// wait for slower storage.
     pub(crate) fn answer_resp_part<H: Host>(
         &mut self,

@@ -40,8 +40,8 @@ pub(crate) enum Destination {
 pub(crate) struct Destinations<'h> {
     shard_map: Option<&'h dyn GroupMap>,
     owner: Owner,
-    /// Whether this server is a replica that may answer lookups itself. It becomes false when a
-    /// change is sent to the leader, because later lookups must see that change.
+    /// Whether this server is a replica that may answer lookups itself. The field becomes false
+    /// when a change is sent to the leader, because later lookups must see that change.
     reads_locally: bool,
 }
 

@@ -89,7 +89,7 @@ impl<E: Engine> Pending<E> {
 pub(crate) struct Body<'b> {
     pub(crate) store: Store<'b>,
     pub(crate) head_len: usize,
-    /// The length of the value in bytes, including its CRLF in text.
+    /// The length of the value in bytes, including the CRLF after it in the text protocol.
     pub(crate) body_len: u64,
 }
 

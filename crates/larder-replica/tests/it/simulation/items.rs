@@ -1,7 +1,7 @@
 //! Keys, values, and lookups.
 //!
-//! Each value ends with the number of its write. The model orders the values of a key that a
-//! follower returns by this number.
+//! Each value ends with the number of its write. With this number, the model determines the order
+//! of the values that a follower returns for a key.
 
 use super::world::Complete;
 use larder_store::{Access, Engine, HashedKey, Lease, Lookup, Now, Value};

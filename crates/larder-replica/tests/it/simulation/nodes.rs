@@ -34,7 +34,7 @@ pub(super) struct Link<C: Cache> {
     pub(super) is_idle: bool,
     /// Bytes in transit.
     pub(super) sent: Vec<u8>,
-    /// The time since which the connection has always had bytes in transit.
+    /// The time at which `sent` last became non-empty.
     pub(super) sent_since: u64,
     /// Whether the connection currently delivers no bytes.
     pub(super) is_cut: bool,
