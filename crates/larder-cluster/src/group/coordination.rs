@@ -1,6 +1,6 @@
 //! Three threads that use etcd: one runs elections, one renews the lease of the process, and one
-//! maintains the list of servers for clients. They are separate, so that a slow reply to one does
-//! not delay the others. Further threads read and write the shard map (`shard_map.rs`).
+//! maintains the list of servers for clients. They are separate: a slow reply to one does not delay
+//! the others. Further threads read and write the shard map (`shard_map.rs`).
 
 use super::etcd_log::EtcdLog;
 use super::membership::Group;
@@ -17,25 +17,24 @@ use larder_support::clock::boot_millis;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval at which a process renews its lease. The simulation has a copy
-/// (`tests/it/election/nodes.rs` of `larder-replica`).
+/// The interval at which a process renews its lease. The election simulation of `larder-replica`
+/// repeats this value (`tests/it/election/nodes.rs`).
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
 
-// When a leader fails, the election promises to it end before its last lease at etcd expires. So
-// the promises never delay an election.
+// When a leader fails, the promises that members made to it expire before its lease at etcd does.
+// They never delay an election.
 const _: () = assert!(
     Duration::from_millis(PROMISE_TIME).as_millis() + LEASE_RENEWAL_INTERVAL.as_millis()
         < Duration::from_secs(LEASE_SECS).as_millis()
 );
 
-/// The time after the end of a leader's lease within which an in-sync member takes over.
+/// How long an in-sync member may take to replace a leader whose lease has ended.
 const SUCCESSION_TIME: Duration = Duration::from_secs(3);
 
 /// The interval at which the threads check whether the identity of the cluster is known.
 const IDENTITY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The interval at which a leader updates the list of servers for clients, and other members read
-/// it.
+/// The interval at which a leader updates the list of servers for clients, and a follower reads it.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of the threads.
@@ -89,10 +88,10 @@ impl Coordination {
         }
     }
 
-    /// Renews the lease of the process until the node shuts down. Then revokes the lease.
+    /// Renews the lease of the process until the node shuts down, and then revokes it.
     ///
     /// # Errors
-    /// The node cannot be a member. Nothing is revoked.
+    /// The node cannot be a member of its group. The lease is not revoked.
     pub(crate) fn stay_alive(
         &self,
         mut registration: Registration,
@@ -148,7 +147,7 @@ impl Coordination {
     }
 }
 
-/// Reads the group. Repairs the record first if it is malformed.
+/// Reads the group. If its record is malformed, restores the earlier value and reads again.
 fn read_group(group: &mut EtcdGroup) -> Result<GroupView, CoordinatorError> {
     let view = group.read();
     if matches!(view, Err(CoordinatorError::MalformedValue(_)))
@@ -162,17 +161,18 @@ fn read_group(group: &mut EtcdGroup) -> Result<GroupView, CoordinatorError> {
     view
 }
 
-/// A log of the changes of this node's role, and of the in-sync members while it leads.
+/// Logs changes of this node's role, and changes of the in-sync members while it leads.
 struct RoleLog {
     role: Role,
     in_sync: Vec<String>,
     /// Whether this node has led since it last followed another one.
     has_led: bool,
-    /// Whether this leader answered requests at the last call, or has logged that it does not;
-    /// `None` before it has answered requests.
+    /// `Some(true)` if this leader answers requests, `Some(false)` once the log says that it does
+    /// not. `None` until it has answered requests.
     answers: Option<bool>,
-    /// The time since which the leader has no lease and sends nothing, and whether that is logged;
-    /// `None` if it has one or sends heartbeats, and at the leader.
+    /// The time at which this node first saw the leader without a lease and without heartbeats, and
+    /// whether that is logged. `None` if the leader has a lease or sends heartbeats, or if this
+    /// node does not follow.
     lease_lapse: Option<(Instant, bool)>,
     /// Whether this leader had used up its CAS values at the last call.
     lacks_cas: bool,
@@ -215,7 +215,7 @@ impl RoleLog {
         }
     }
 
-    /// Logs that no member has taken over from a leader that has ended.
+    /// Logs once that no member has taken over from a failed leader.
     fn note_leader(&mut self, group: &Group) {
         let Role::Follower { leader, .. } = &self.role else {
             self.lease_lapse = None;
@@ -238,7 +238,7 @@ impl RoleLog {
         }
     }
 
-    /// Logs that this leader stops answering requests, or answers them again.
+    /// Logs when this leader stops answering requests, and when it answers them again.
     fn note_answers(&mut self, group: &Group) {
         let answers = group.is_serving();
         match (self.answers, answers) {
@@ -265,8 +265,8 @@ impl RoleLog {
         }
     }
 
-    /// Logs that this leader refuses stores because it has used up its CAS values, or that it has
-    /// reserved others.
+    /// Logs when this leader starts to refuse stores because it has used up its CAS values, and
+    /// when it has reserved others.
     fn note_cas(&mut self, group: &Group) {
         let lacks_cas = group.leadership().is_some() && group.read(Member::lacks_cas);
         match (std::mem::replace(&mut self.lacks_cas, lacks_cas), lacks_cas) {

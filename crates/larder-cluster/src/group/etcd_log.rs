@@ -1,8 +1,8 @@
-//! The log of requests to etcd.
+//! The log of failing requests to etcd.
 
 use larder_replica::CoordinatorError;
 
-/// A log that records once that requests to etcd fail, and once that they succeed again.
+/// Logs the first failure of a series of failed requests to etcd, and the first success after it.
 #[derive(Default)]
 pub(super) struct EtcdLog {
     error: Option<CoordinatorError>,

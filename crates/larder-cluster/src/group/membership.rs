@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 /// Returns the addresses of this server.
 ///
-/// The address for clients is `advertise` (`--advertise`), or `clients`, the address of a listener.
-/// If the listener is bound to all interfaces, the address has the host of `--replicate-on`. The
-/// address for members is the address of the first socket of `--replicate-on`.
+/// The address for clients is `advertise` (`--advertise`), or else `clients`, the address of a
+/// listener. If that listener is bound to all interfaces, the host of `--replicate-on` replaces its
+/// host. The address for members is the address of the first socket of `--replicate-on`.
 #[must_use]
 pub fn addresses(
     advertise: Option<String>,
@@ -40,25 +40,26 @@ pub fn addresses(
     Addresses { clients: advertise.or(found), members }
 }
 
-/// The time limit for waiting until batches under way have ended. A replaced leader waits before it
-/// follows another node, and a follower waits before a sync.
+/// The time limit for the end of the batches under way. A replaced leader waits for them before it
+/// follows another node, and a follower waits for them before a sync.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
-/// The maximum time for which a leader that shuts down waits for a member in sync.
+/// How long a leader that shuts down waits for another member to be in sync.
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The interval of checks for the end of batches, and for acknowledgements.
+/// The interval at which waiting threads check for the end of batches and for acknowledgements.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
-/// The time in which a candidate must get the changes so far before a transfer makes requests wait.
+/// Requests start to wait for a transfer only when a candidate acknowledges all changes so far
+/// within this time.
 const CANDIDATE_LAG_MAX: Duration = Duration::from_millis(10);
-/// If no candidate is that fast, the time grows to the time since the start of the transfer divided
-/// by this number.
+/// If no candidate is that fast, the limit grows: it is the time since the start of the transfer,
+/// divided by this number.
 const CANDIDATE_LAG_PART: u32 = 10;
-/// The part of [`TRANSFER_HOLD_MAX`] in which a transfer waits for members other than the next leader.
-/// They then stay in sync.
+/// How long a transfer waits for members other than the next leader to acknowledge all changes, and
+/// so to stay in sync. Part of [`TRANSFER_HOLD_MAX`].
 const OTHERS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// The time for which a leader answers requests between two attempts at a transfer.
 const TRANSFER_PAUSE: Duration = Duration::from_millis(200);
-/// The time after the start of an attempt at a transfer in which other nodes learn of the next leader,
-/// in milliseconds.
+/// The time from the start of a transfer attempt until all other nodes know the next leader, in
+/// milliseconds.
 const TRANSFER_PUBLICATION_TIME: Millis = 2000;
 
 /// The settings of a member of a group.
@@ -71,11 +72,11 @@ pub struct GroupConfig {
     /// The leader's behaviour when neither etcd nor every member in sync is reachable (`--doubt`).
     pub doubt: DoubtPolicy,
     /// The time in milliseconds without a leader after which a member with incomplete data may
-    /// lead. With `None`, such a member leads only after all members in sync have lost their items
-    /// or etcd has lost the record. It then leads with an empty cache.
+    /// lead. With `None`, such a member leads only after all members in sync have lost their items,
+    /// or etcd has lost the record. It then starts with an empty cache.
     pub unclean_after: Option<Millis>,
-    /// The changes that wait for acknowledgements (`--ack`). A value that operators set for the
-    /// group overrides this one.
+    /// The kinds of changes whose replies wait for acknowledgements (`--ack`). An operator's value
+    /// for the group overrides this one.
     pub ack: AckMode,
     /// The maximum replication lag at which this replica answers lookups (`--read-lag`); 0: never.
     pub read_lag: Millis,
@@ -88,11 +89,11 @@ pub struct Group {
     pub name: GroupName,
     /// The groups that own slots, and their leaders.
     pub topology: Topology,
-    /// The changes that wait for acknowledgements. A value that operators set for the group
-    /// overrides this one.
+    /// The kinds of changes whose replies wait for acknowledgements. An operator's value for the
+    /// group overrides this one.
     ack: AckMode,
     member: Mutex<Member>,
-    /// The cache, whose CAS values the member determines while it leads.
+    /// The cache. While this node leads, `member` sets the range of its CAS values.
     cache: erased::Cache,
     /// Held during a leadership transfer.
     transferring: Mutex<()>,
@@ -101,28 +102,26 @@ pub struct Group {
     serves_until: AtomicU64,
     /// The maximum replication lag at which this replica answers lookups; 0: never.
     read_lag: Millis,
-    /// The time until which this replica may answer lookups, unless a heartbeat extends it; 0 if it
-    /// may not.
+    /// The time until which this replica may answer lookups; 0 if it may not. Heartbeats extend it.
     reads_until: AtomicU64,
-    /// The epoch in which the leadership started that this node is ready for; 0 if it is ready for
-    /// none.
+    /// The start epoch of the leadership that this node is ready for; 0 if it is ready for none.
     ready_epoch: AtomicU32,
-    /// The start of this node's last leadership, for delta syncs of other members. `None` before
-    /// the first leadership, and if other members need full syncs.
+    /// The start of this node's last leadership, from which it computes delta syncs for other
+    /// members. `None` before the first leadership, or if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
     /// Whether requests wait for the end of a leadership transfer.
     holds_requests: AtomicBool,
-    /// The time until which a transfer of this leadership may be the reason why this node answers no
-    /// requests; 0 before the first.
+    /// While this time has not passed, a leadership transfer may be the reason why this node
+    /// answers no requests; 0 before the first transfer.
     transfer_until: AtomicU64,
-    /// Whether this node shuts down, so that it does not stay in sync after a transfer.
+    /// Whether this node shuts down. If it does, a transfer does not list it as in sync.
     shuts_down: AtomicBool,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
     /// The journals of this server's changes; unset until the server accepts peers.
     journals: OnceLock<Arc<Journals>>,
-    /// The members for which replies wait although they are not in sync yet. Maps the incarnation
-    /// of a member to the time up to which it has all changes.
+    /// The members that replies wait for although they are not in sync yet. Maps a member's
+    /// incarnation to the time up to which the member has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
     /// The identity of the cluster.
     pub(crate) identity: Arc<ClusterIdentity>,
@@ -173,8 +172,8 @@ impl Group {
         boot_millis() < self.serves_until.load(Ordering::Acquire)
     }
 
-    /// Returns whether requests should wait: this server transfers its leadership, and either another
-    /// node leads soon, or this server answers again.
+    /// Returns whether requests should wait for the end of a leadership transfer. Afterwards,
+    /// either another node leads, or this server answers again.
     pub(crate) fn holds_requests(&self) -> bool {
         self.holds_requests.load(Ordering::Acquire)
     }
@@ -185,7 +184,7 @@ impl Group {
             && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
 
-    /// Notes that this replica has all changes up to this time. `None` means that it lacks items,
+    /// Records the time up to which this replica has all changes. `None` means that it lacks items,
     /// or that the time is unknown.
     pub(crate) fn note_data_until(&self, time: Option<Millis>) {
         let until = time.filter(|_| self.read_lag > 0).map_or(0, |time| time + self.read_lag);
@@ -218,7 +217,7 @@ impl Group {
         if is_ready {
             let now = boot_millis();
             let mut joining = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
-            // Remove a member from `joining` when it may be in sync, or is too slow.
+            // Remove a member from `joining` once it may be in sync, or if it is too slow.
             joining.retain(|incarnation, time| {
                 !member.may_be_in_sync(*incarnation, now) && is_caught_up(*time, now)
             });
@@ -232,18 +231,20 @@ impl Group {
         }
     }
 
-    /// Returns the changes that wait for acknowledgements while this server leads.
+    /// Returns the kinds of changes whose replies wait for acknowledgements while this server
+    /// leads.
     fn ack_mode(&self, member: &Member) -> AckMode {
         member.view().requests.ack.unwrap_or(self.ack)
     }
 
-    /// Returns the changes that currently wait for acknowledgements while this server leads.
+    /// Returns the kinds of changes whose replies currently wait for acknowledgements while this
+    /// server leads.
     pub fn current_ack_mode(&self) -> AckMode {
         self.read(|member| self.ack_mode(member))
     }
 
-    /// Sets the journals of this server. Replies wait for the followers' acknowledgements of these
-    /// journals.
+    /// Sets the journals of this server. Followers acknowledge offsets of these journals, and
+    /// replies wait for the acknowledgements.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }
@@ -272,8 +273,8 @@ impl Group {
         true
     }
 
-    /// Grants an operator's request for a leadership transfer, if there is a new one. `done` is the
-    /// number of the last granted request, and is updated.
+    /// Transfers the leadership if an operator has requested it since the request with the number
+    /// `done`. On success, sets `done` to the number of the new request.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -283,20 +284,21 @@ impl Group {
         }
     }
 
-    /// Transfers the leadership of this node to the node `to`, or to any member in sync. Waits until a
-    /// candidate is close. Then this node stops answering, waits until the candidate has all changes
-    /// and no reply waits for acknowledgements, and writes a record that names the candidate as the
-    /// leader. The members that have all changes stay in sync, among them this node if it `stays`.
-    /// Requests wait, and are forwarded afterwards. If this takes longer than [`TRANSFER_HOLD_MAX`],
-    /// this node answers again, and tries again later.
+    /// Transfers the leadership of this node to the node `to`, or to any member in sync. Waits
+    /// until a candidate lacks few changes. Then this node stops answering, waits until the
+    /// candidate has all changes and no reply waits for acknowledgements, and writes a record that
+    /// names the candidate as the leader. The members that have all changes stay in sync, including
+    /// this node if `stays` is true. Requests wait during the transfer, and are forwarded
+    /// afterwards. If an attempt takes longer than [`TRANSFER_HOLD_MAX`], this node answers again
+    /// and retries later.
     ///
-    /// Returns whether this node led and there was a candidate. The transfer may have timed out
-    /// nevertheless.
+    /// Returns whether this node led and there was a candidate. True does not mean success: the
+    /// transfer may have timed out.
     pub fn transfer_leadership(&self, to: Option<&str>, stays: bool) -> bool {
         if !stays {
             self.shuts_down.store(true, Ordering::Relaxed);
         }
-        // A second transfer might name values and members of the first one.
+        // Two transfers at a time would end each other's attempts.
         let _alone = self.transferring.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
@@ -305,7 +307,7 @@ impl Group {
             return false;
         }
         let started = Instant::now();
-        // A shutdown makes its own transfer.
+        // A shutdown starts its own transfer, so end this one.
         let is_late = || {
             started.elapsed() >= Duration::from_millis(TRANSFER_TIME_MAX)
                 || stays && self.shuts_down.load(Ordering::Relaxed)
@@ -330,7 +332,8 @@ impl Group {
             has_tried = true;
             self.attempt_transfer(journals, to, stays);
         }
-        // The senders close the connections of followers, so that these read the record at once.
+        // The notified senders close their connections to followers, which makes the followers read
+        // the record at once.
         journals.notifier().notify();
         match self.role() {
             Role::Follower { leader, .. } => {
@@ -341,8 +344,8 @@ impl Group {
         true
     }
 
-    /// Waits until another member is in sync, for at most [`SUCCESSOR_WAIT_MAX`] while there is a live
-    /// one. Returns whether one is in sync. Otherwise, logs a warning.
+    /// Waits up to [`SUCCESSOR_WAIT_MAX`] for another member to be in sync, if any other member is
+    /// live. Returns whether one is in sync. If none is, logs a warning.
     fn wait_for_successor(&self) -> bool {
         let start = Instant::now();
         let has_others = || {
@@ -369,7 +372,7 @@ impl Group {
         false
     }
 
-    /// Returns whether one of these members gets all changes so far within a short time.
+    /// Returns whether one of these members acknowledges all changes so far within a short time.
     fn has_close_candidate(
         &self,
         journals: &Journals,
@@ -390,7 +393,7 @@ impl Group {
         }
     }
 
-    /// Answers no requests until another member leads, for at most [`TRANSFER_HOLD_MAX`].
+    /// Stops answering requests for up to [`TRANSFER_HOLD_MAX`], until another member leads.
     fn attempt_transfer(&self, journals: &Journals, to: Option<&str>, stays: bool) {
         let candidates = self.update(|member, now| {
             self.transfer_until.store(now + TRANSFER_PUBLICATION_TIME, Ordering::Relaxed);
@@ -401,8 +404,9 @@ impl Group {
             && self.leading_epoch().is_some()
             && started.elapsed() < Duration::from_millis(TRANSFER_HOLD_MAX)
         {
-            // When a batch has ended, the journals have all its changes, and `acks` its reply if it
-            // waits. The record ends the leadership in which these replies may be acknowledged.
+            // When a batch has ended, the journals have all its changes, and `acks` has its reply
+            // if that waits. No reply may be left waiting: the new record ends the leadership in
+            // which these replies may be acknowledged.
             if journals.settle(&mut under_way) && !journals.acks().has_waiting() {
                 let ends = journals.ends();
                 let has_all =
@@ -435,7 +439,7 @@ impl Group {
         self.is_transfer_planned() || self.topology.is_migrating()
     }
 
-    /// Notes that replies wait for this process from now on. The process has all changes up to
+    /// Makes replies wait for this process from now on. The process has all changes up to the time
     /// `synced_until`.
     pub(crate) fn note_joining(&self, incarnation: u64, synced_until: Millis) {
         self.joining
@@ -444,7 +448,8 @@ impl Group {
             .insert(incarnation, synced_until);
     }
 
-    /// Undoes [`Self::note_joining`]: replies wait for the process only if it is in sync.
+    /// Undoes [`Self::note_joining`]. Afterwards, replies wait for the process only if it is in
+    /// sync.
     pub(crate) fn end_joining(&self, incarnation: u64) {
         self.joining.lock().unwrap_or_else(PoisonError::into_inner).remove(&incarnation);
         self.update(|_, _| ());
@@ -475,14 +480,15 @@ impl Group {
             && acks.all_have_passed(ends)
     }
 
-    /// Returns whether this node still has the leadership `leadership`, and may answer requests. It
-    /// may not while a transfer is under way, or after its lease has expired.
+    /// Returns whether this node still has the leadership that started in the epoch `leadership`,
+    /// and may answer requests. A leader may not answer during a transfer, or after its lease has
+    /// expired.
     pub(crate) fn is_leading_in(&self, leadership: u32) -> bool {
         self.leadership() == Some(leadership) && self.is_serving()
     }
 
-    /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease, and
-    /// this node if the record lists an earlier process of it.
+    /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease.
+    /// Excludes this node if the record lists an earlier process of it.
     pub fn in_sync(&self) -> Vec<String> {
         self.read(|member| {
             let (view, me) = (member.view(), member.me());
@@ -505,13 +511,13 @@ impl Group {
         self.read(|member| member.me().clone())
     }
 
-    /// Returns the membership that this node presents to other nodes.
+    /// Returns the identity that this node presents to other nodes in handshakes.
     pub(crate) fn local_member(&self) -> LocalMember {
         let (process, cluster) = (self.me(), Arc::clone(&self.identity));
         LocalMember { process, group: self.full_name(), cluster }
     }
 
-    /// Waits until the role differs from `from`, for at most `time`. Returns the role.
+    /// Waits up to `time` for the role to differ from `from`. Returns the role.
     pub(crate) fn wait_for_change(&self, from: &Role, time: Duration) -> Role {
         let member = self.lock();
         let waited = self.changed.wait_timeout_while(member, time, |member| member.role() == *from);
@@ -519,22 +525,22 @@ impl Group {
         member.role()
     }
 
-    /// Waits for an event, for at most `time`.
+    /// Waits up to `time` for a change of the state.
     pub(crate) fn wait(&self, time: Duration) {
         let _ = self.changed.wait_timeout(self.lock(), time);
     }
 
-    /// Returns the start of this node's leadership, if delta syncs are possible.
+    /// Returns the start of this node's last leadership, or `None` if delta syncs are impossible.
     pub(crate) fn succession(&self) -> Option<Arc<Succession>> {
         self.succession.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes that this node is ready for the leadership that started in this epoch: it follows no
-    /// other node any more.
+    /// Records that this node is ready for the leadership that started in this epoch. The node no
+    /// longer follows another one.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         if let Some(acks) = self.acks() {
-            // Replies wait for the members in sync from the first request on.
+            // Already the first reply must wait for the members in sync.
             let named = self.read(Member::named_in_sync);
             named.iter().for_each(|process| acks.require(process.incarnation));
         }
@@ -543,14 +549,14 @@ impl Group {
         self.update(Member::note_ready);
     }
 
-    /// Returns the epoch in which the current leadership of this node started, ready or not, or
-    /// `None` if this node does not lead.
+    /// Returns the epoch in which the current leadership of this node started, or `None` if this
+    /// node does not lead. The node need not be ready yet.
     pub(crate) fn leadership_epoch(&self) -> Option<u32> {
         self.read(Member::leadership_epoch)
     }
 
     /// Returns the epoch in which the current leadership of this node started, if the node is
-    /// ready. Identifies the leadership.
+    /// ready. The epoch identifies the leadership.
     pub(crate) fn leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
         self.leadership_epoch().filter(|since| *since == ready)

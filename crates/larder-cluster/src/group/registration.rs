@@ -6,13 +6,13 @@ use larder_etcd::{
 };
 use std::time::{Duration, Instant};
 
-/// The pause between attempts to register while etcd has no identity of the cluster, or while the
-/// lease of an earlier process lasts.
+/// The pause between attempts to register. They repeat while etcd has no identity of the cluster,
+/// or while the lease of an earlier process lasts.
 const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
-/// The maximum time of these attempts.
+/// The time limit for all these attempts together.
 const REGISTRATION_MAX: Duration = Duration::from_secs(30);
-/// The time after the end of a lease in which etcd must have removed its keys. When etcd elects a
-/// leader, it starts all leases again, and adds an election timeout.
+/// How long after the end of a lease etcd may take to remove its keys. A new etcd leader restarts
+/// all leases, and extends them by an election timeout.
 const LEASE_MARGIN: Duration = Duration::from_secs(8);
 
 /// The reason why a node cannot be a member of its group.
@@ -30,25 +30,27 @@ pub enum MembershipError {
 pub(crate) struct Registration {
     finder: IdentityFinder,
     presence: Presence,
-    /// The log of errors before the identity is known. Later the thread of elections logs errors.
+    /// The log of errors until the identity is known. After that, the election thread logs errors
+    /// of etcd.
     log: EtcdLog,
-    /// Whether the start of the node waits for the end of this state: etcd has no identity yet, or
-    /// the lease of an earlier process lasts.
+    /// Whether etcd has no identity yet, or the lease of an earlier process lasts. The node waits
+    /// for the end of this state before it starts.
     is_waiting: bool,
     /// Whether the process has been registered once.
     is_complete: bool,
-    /// The time at which the lease of an earlier process of the node must have ended; `None` if no
+    /// The time by which the lease of an earlier process of this node must have ended; `None` if no
     /// such process is known.
     gives_up_at: Option<Instant>,
 }
 
 impl Registration {
-    /// Finds the identity of the cluster, and registers the process at etcd. Waits while etcd has no
-    /// identity yet, or a lease of an earlier process of the node lasts, unless `continues` returns
-    /// false, for [`REGISTRATION_MAX`] at most. Does not wait for an etcd that does not answer.
+    /// Finds the identity of the cluster, and registers the process at etcd. If etcd has no
+    /// identity yet, or the lease of an earlier process of the node lasts, retries for up to
+    /// [`REGISTRATION_MAX`] while `continues` returns true. Does not wait for an etcd that does not
+    /// answer.
     ///
     /// # Errors
-    /// The node cannot be a member.
+    /// The node cannot be a member of its group.
     pub(super) fn start(
         finder: IdentityFinder,
         presence: Presence,
@@ -73,15 +75,15 @@ impl Registration {
 
     /// Revokes the lease, because the process shuts down.
     pub(super) fn revoke(&mut self) {
-        // Without an answer of etcd, the lease expires later.
+        // If etcd does not answer, the lease expires on its own.
         let _ = self.presence.revoke();
     }
 
     /// Renews the lease. Before the first renewal, finds the identity of the cluster.
     ///
     /// # Errors
-    /// The cluster has another secret. Or another process has the name of this node, and its lease
-    /// should have ended if it had.
+    /// The secret of the cluster differs from the secret of this node. Or another process with the
+    /// name of this node still has its lease, although that should have ended if the process had.
     pub(super) fn renew(&mut self) -> Result<(), MembershipError> {
         let found = match self.finder.find() {
             Err(IdentityError::OtherSecret(other)) => {
@@ -97,7 +99,7 @@ impl Registration {
                 self.is_waiting = self.gives_up_at.is_some();
             }
             Ok(false) => self.is_waiting = true,
-            // A start does not wait for an etcd that has never answered.
+            // The node starts even if etcd does not answer.
             Err(_) => (),
         }
         Ok(())
@@ -106,7 +108,7 @@ impl Registration {
     fn renew_lease(&mut self) -> Result<(), MembershipError> {
         match self.presence.renew() {
             Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
-            // After an outage, etcd lets all leases last for their whole lifetime again.
+            // After an outage, etcd restarts all leases with their full lifetime.
             Err(PresenceError::Coordinator(_)) => {
                 if let Some(until) = &mut self.gives_up_at {
                     let lifetime = Duration::from_secs(LEASE_SECS);

@@ -10,7 +10,7 @@ use larder_support::rate_limited::RateLimitedWarning;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum time that the keeper tries to finish a migration.
+/// The time limit of all attempts to finish a migration.
 const TRY_MAX: Duration = Duration::from_secs(3);
 /// The pause between two attempts to finish a migration.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
@@ -20,7 +20,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 pub(crate) struct ShardMapKeeper {
     etcd: Mutex<EtcdShardMap>,
     group: Arc<Group>,
-    /// The warning of a malformed or deleted map, which this node cannot repair.
+    /// The warning of a malformed or deleted map that this node cannot repair.
     warning: RateLimitedWarning,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct ExportingLeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinishError {
     Refused(&'static str),
-    /// The migration may be finished: etcd did not answer.
+    /// Etcd did not answer. The migration may be finished.
     Unknown,
 }
 
@@ -83,8 +83,9 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Replaces a malformed map by the one before it. Writes an absent map: the last one that etcd
-    /// had, else the last known one, else the first one, in which the local group owns all slots.
+    /// Replaces a malformed map by the previous one. If the map is absent, writes the last map that
+    /// etcd had, or else the last map that this node knows. Before the first map, writes one in
+    /// which the local group owns all slots. Warns if the repair is impossible.
     fn repair(&self, etcd: &mut EtcdShardMap, is_malformed: bool) -> Result<(), CoordinatorError> {
         let (remembered, revision) = self.group.topology.map();
         if is_malformed {
@@ -102,7 +103,8 @@ impl ShardMapKeeper {
         if etcd.restore_deleted(revision)? {
             tracing::warn!("etcd: the shard map was deleted: it has its last value again");
         } else if remembered.targets().next().is_some() {
-            // Slots may have moved after this node has read the map.
+            // The known map plans migrations. One of them may have finished since this node read
+            // the map.
             self.warn_unrepaired("lost", Some(&remembered));
         } else if etcd.swap(0, &remembered, &[])?.is_some() {
             tracing::warn!(
@@ -121,9 +123,8 @@ impl ShardMapKeeper {
         });
     }
 
-    /// Revokes a release whose export has ended without success, if there is one. First replaces
-    /// the map by an equal one, so that the other group can no longer take the slots over with a
-    /// late swap.
+    /// If an export has ended without success, revokes its release. First replaces the map in etcd
+    /// by an equal one, which makes a late swap by the importing group fail.
     pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         if !topology.has_unused_release(self.group.leadership_epoch()) {
@@ -144,8 +145,8 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Replaces the map by an equal one, so that an earlier swap without a reply cannot take effect
-    /// later.
+    /// Replaces the map by an equal one with a new revision. An earlier swap without a reply can
+    /// then no longer take effect.
     pub(crate) fn supersede_swaps(&self) -> Result<(), CoordinatorError> {
         let mut etcd = self.lock();
         let view = etcd.read()?;
@@ -156,9 +157,9 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Writes the new owner of the slots of a migration to the map, if the map still has this
-    /// revision, and both leaders still lead in these epochs. Retries while `continues` returns
-    /// true, for at most [`TRY_MAX`].
+    /// Writes the new owner of the slots of a migration to the map if the map still has this
+    /// revision and both leaders still lead in these epochs. Retries for up to [`TRY_MAX`] while
+    /// `continues` returns true.
     ///
     /// # Errors
     /// [`FinishError::Unknown`] if the write may have succeeded, else the reason for the failure.
@@ -186,7 +187,8 @@ impl ShardMapKeeper {
         })
     }
 
-    /// Makes one attempt. Returns its result, or `None` if the caller has to retry.
+    /// Makes one attempt to finish a migration. Returns its result, or `None` if the caller must
+    /// retry.
     fn try_to_finish(
         &self,
         done: &Migration,

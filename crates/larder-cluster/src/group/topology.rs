@@ -1,4 +1,4 @@
-//! The cluster from this node's view: the groups that own slots, and their leaders.
+//! This node's view of the cluster: the groups that own slots, and their leaders.
 
 use crate::peers::Stop;
 use larder_etcd::{LeaderView, ShardMapView};
@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum age of a current map.
+/// The age from which a map no longer counts as current.
 const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
-/// The interval at which waiters check whether the node shuts down.
+/// The interval at which waiting threads check whether the node shuts down.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The last known state of the cluster.
 #[derive(Debug)]
 pub struct Topology {
-    /// For each slot the number of the group that receives its requests.
+    /// The local number of the group that receives the requests for a slot, one per slot.
     owners: Box<[AtomicU16]>,
     /// Whether other groups own slots, or will import some.
     is_divided: AtomicBool,
@@ -31,9 +31,9 @@ pub struct Topology {
     /// The number of slots that this node has exported.
     exported: AtomicU64,
     known: Mutex<TopologyState>,
-    /// The condition that is notified when the topology has changed.
+    /// Notified when the topology has changed.
     changed: Condvar,
-    /// The condition that is notified when a read of the map is due.
+    /// Notified when a read of the map is due.
     due: Condvar,
     /// The tracker of the items that clients keep copies of.
     tracker: Arc<Tracker>,
@@ -41,15 +41,15 @@ pub struct Topology {
 
 #[derive(Debug)]
 struct TopologyState {
-    /// The names of all groups that the map has had so far. The index is the local number of the
-    /// group. The local group is the first.
+    /// The names of all groups that any map so far has listed. The index is the local number of the
+    /// group. The local group has the number 0.
     names: Vec<String>,
-    /// The map, and the slots that this leader has released.
+    /// The map, and the slots that this node released while it led.
     ownership: Ownership,
     leaders: BTreeMap<String, LeaderView>,
     /// The groups that own slots, or will import some.
     groups: Vec<GroupIndex>,
-    /// The send time of the last read that has returned a map; `None` before the first.
+    /// The time at which the last read that returned a map was sent; `None` before the first.
     read_at: Option<Instant>,
     is_due: bool,
 }
@@ -106,7 +106,7 @@ impl Topology {
         slots.iter().any(|slot| self.owner(slot) == GroupIndex::OWN)
     }
 
-    /// Returns whether the age of the map is at most `within`, and at most [`MAP_AGE_MAX`].
+    /// Returns whether the map is younger than both `within` and [`MAP_AGE_MAX`].
     pub(crate) fn is_current(&self, within: Duration) -> bool {
         let read_at = self.known().read_at;
         read_at.is_some_and(|read_at| read_at.elapsed() < within.min(MAP_AGE_MAX))
@@ -118,12 +118,13 @@ impl Topology {
         (ownership.map().cloned(), ownership.revision())
     }
 
-    /// Returns the next planned migration, or `None` if none is planned, and before the first map.
+    /// Returns the next planned migration. `None` if none is planned, or before the first map.
     pub(crate) fn next_migration(&self) -> Option<Migration> {
         self.known().ownership.map()?.next_migration()
     }
 
-    /// Returns whether this node has released slots, or its group is about to import some.
+    /// Returns whether this node has released slots, or the next planned migration is an import by
+    /// its group.
     pub(crate) fn is_migrating(&self) -> bool {
         let ownership = &self.known().ownership;
         let next = ownership.map().and_then(ShardMap::next_migration);
@@ -137,7 +138,7 @@ impl Topology {
         targets.map(|(_, slots)| slots.len()).sum()
     }
 
-    /// Counts slots that this leader has imported.
+    /// Counts slots that this node has imported.
     pub(crate) fn note_imported(&self, slots: usize) {
         self.imported.fetch_add(slots as u64, Ordering::Relaxed);
     }
@@ -165,7 +166,7 @@ impl Topology {
         known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
 
-    /// Returns all other groups that the map has had so far, with their local numbers.
+    /// Returns the local numbers and the names of all other groups that any map so far has listed.
     pub(crate) fn others(&self) -> Vec<(GroupIndex, String)> {
         let numbers = 0..self.known().names.len();
         numbers
@@ -175,7 +176,8 @@ impl Topology {
             .collect()
     }
 
-    /// Updates the map and the leaders. `requested_at` is the send time of the request for them.
+    /// Updates the map and the leaders. `requested_at` is the time at which they were requested
+    /// from etcd.
     pub(crate) fn note(&self, requested_at: Instant, view: ShardMapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
@@ -209,8 +211,8 @@ impl Topology {
         can
     }
 
-    /// Notes that the export of released slots has ended, with or without success. Requests a read
-    /// of the map.
+    /// Records that the export of released slots has ended, with or without success. Requests a
+    /// read of the map.
     pub(crate) fn end_release(&self) {
         self.known().ownership.close_release();
         self.read_soon();
@@ -229,14 +231,14 @@ impl Topology {
         known.ownership.has_failed_release()
     }
 
-    /// Returns the slots of this group in the map, released ones included.
+    /// Returns the slots that this group owns in the map, including released ones.
     pub fn own_slots(&self) -> SlotSet {
         self.known().ownership.slots()
     }
 
-    /// Revokes a release. The caller has already written `map` to etcd. It replaces the revision
-    /// that the other group would have to replace, so that the other group can no longer take the
-    /// slots over.
+    /// Revokes a release. The caller has already written `map` to etcd with a new revision. The
+    /// importing group can therefore no longer take the slots over: its swap requires the earlier
+    /// revision.
     pub(crate) fn revoke_release(&self, map: ShardMap, revision: Revision) {
         let mut known = self.known();
         known.ownership.revoke_release(map, revision);
@@ -276,7 +278,7 @@ impl Topology {
         let mut both = self.owners.iter().zip(&owners);
         let has_changed = both.any(|(was, is)| was.load(Ordering::Relaxed) != is.0);
         if has_changed || self.is_divided.load(Ordering::Relaxed) != is_divided {
-            // A session that reads owners during the change sees another version afterwards.
+            // A session that reads owners during the change sees a different version afterwards.
             self.version.fetch_add(1, Ordering::AcqRel);
             self.owners
                 .iter()
@@ -284,7 +286,7 @@ impl Topology {
                 .for_each(|(was, is)| was.store(is.0, Ordering::Release));
             self.is_divided.store(is_divided, Ordering::Release);
             self.version.fetch_add(1, Ordering::AcqRel);
-            // The new owners do not know which of their items clients keep copies of.
+            // The new owners do not know which items clients have copies of.
             self.tracker.note_flush();
         }
     }
@@ -295,15 +297,15 @@ impl Topology {
         self.due.notify_all();
     }
 
-    /// Waits until a read of the map is requested, for at most `time`. Clears the request.
+    /// Waits up to `time` for a request for a read of the map. Clears the request.
     pub(crate) fn wait_until_due(&self, time: Duration) {
         let is_idle = |known: &mut TopologyState| !known.is_due;
         let waited = self.due.wait_timeout_while(self.known(), time, is_idle);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_due = false;
     }
 
-    /// Waits for a map that was requested after this time. Returns false if the node shuts down, or
-    /// `continues` returns false.
+    /// Waits for a map that was requested from etcd after this time. Returns false if the node
+    /// shuts down, or if `continues` returns false.
     pub(crate) fn wait_for_map(
         &self,
         after: Instant,
@@ -326,7 +328,7 @@ impl Topology {
         false
     }
 
-    /// Waits for a change, for at most `time`.
+    /// Waits up to `time` for a change of the topology.
     pub(crate) fn wait(&self, time: Duration) {
         let _ = self.changed.wait_timeout(self.known(), time);
     }

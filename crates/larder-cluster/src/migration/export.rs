@@ -26,11 +26,11 @@ const RELEASED_MAX: Duration = Duration::from_secs(5);
 const RELEASE_REQUEST_AGE_MAX: Millis = 1000;
 /// The time without received bytes after which a peer counts as unreachable.
 const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The interval of the rounds of pacing: a change waits for five of them at most.
+/// The length of a pacing round. A change waits for at most five rounds.
 const PACE_INTERVAL: Duration = Duration::from_millis(20);
-/// The time without progress after which changes are no longer paced.
+/// The time without sent bytes after which changes are no longer paced.
 const PACE_PROGRESS_MAX: Duration = Duration::from_millis(300);
-/// The interval of checks for the end of batches.
+/// The interval at which a waiting export checks for the end of batches.
 const TICK: Duration = Duration::from_millis(1);
 
 /// An export of slots to another group.
@@ -40,7 +40,7 @@ pub(crate) struct Export<'n> {
     pub(crate) stop: &'n Stop,
     /// The local group.
     pub(crate) group: &'n Group,
-    /// The migration, which the shard map must plan.
+    /// The migration. It must be the next one that the shard map plans.
     pub(crate) planned: Migration,
     /// The epoch in which the current leadership of this node started.
     pub(crate) leadership: u32,
@@ -51,7 +51,7 @@ impl Export<'_> {
     ///
     /// # Errors
     /// The peer is refused, or the export fails. A successful export ends when the peer closes the
-    /// connection. This is an error only if the peer resets the connection while this node reads.
+    /// connection, and returns an error only if the peer resets the connection during a read.
     pub(crate) fn run(&self, stream: &PeerStream) -> Result<(), PeerError> {
         let Self { group, planned, leadership, .. } = self;
         if group.leadership() != Some(*leadership) {
@@ -120,14 +120,14 @@ impl Export<'_> {
                 ends = Some(journals.ends());
             }
             if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {
-                // This leader gives the items of the slots no further values.
+                // This leader assigns no more CAS values to items of the slots.
                 let cas_end = self.cache.plain.control().next_cas();
                 Frame::Barrier { cas_end }.write(&mut out);
                 is_done = true;
             }
             match stream.write_all(&out) {
-                // The importer closes the connection when it has everything. If the importer has
-                // not replaced the map, `Topology::has_unused_release` detects the unused release.
+                // The importer closes the connection when it has all items and changes. If it has
+                // not replaced the map, `Topology::has_unused_release` detects that.
                 Err(_) if is_done => return Ok(()),
                 written => written?,
             }
@@ -135,8 +135,8 @@ impl Export<'_> {
                 pacing.note_sent(watermarks.last().map(|watermark| &*watermark.offsets));
             }
             out.clear();
-            // Without pacing, clients that never pause could change items faster than they are sent,
-            // so that the importer never has nearly everything.
+            // Without pacing, clients could change items faster than this node sends the changes.
+            // The importer would never catch up.
             let is_behind = sender.lag_bytes() > journals.each() / 4;
             pacing.want(released.is_none() && (is_behind || !sender.is_full_syncing()));
             if released.is_some_and(|released: Instant| released.elapsed() > RELEASED_MAX) {
@@ -160,8 +160,9 @@ impl Export<'_> {
     }
 }
 
-/// The pacing of changes during an export, which ends with it. The sending thread switches pacing on
-/// and off. The reading thread ends the rounds, because a write may block the sending thread.
+/// The pacing of changes during an export. Dropping it stops the pacing. The sending thread
+/// switches pacing on and off. The reading thread ends the rounds, because a write may block the
+/// sending thread.
 struct Pacing<'a> {
     acks: &'a Acknowledgements,
     state: Mutex<PacingState>,
@@ -170,7 +171,7 @@ struct Pacing<'a> {
 struct PacingState {
     is_wanted: bool,
     is_on: bool,
-    /// The last time at which bytes were sent.
+    /// The time at which bytes were last sent.
     progress: Instant,
 }
 
@@ -180,7 +181,8 @@ impl<'a> Pacing<'a> {
         Self { acks, state: Mutex::new(state) }
     }
 
-    /// Notes that bytes were sent, and the changes up to these offsets if they are known.
+    /// Records that bytes were sent. `offsets` are the journal offsets up to which all changes were
+    /// sent, if they are known.
     fn note_sent(&self, offsets: Option<&[u64]>) {
         self.lock().progress = Instant::now();
         if let Some(offsets) = offsets {
@@ -203,7 +205,7 @@ impl<'a> Pacing<'a> {
     fn switch(&self, state: &mut PacingState) {
         let is_on = state.is_wanted && state.progress.elapsed() <= PACE_PROGRESS_MAX;
         if is_on {
-            // The end of another export may have stopped it.
+            // The end of another export may have stopped the pacing.
             self.acks.start_pacing();
         } else if state.is_on {
             self.acks.stop_pacing();
@@ -222,7 +224,7 @@ impl Drop for Pacing<'_> {
     }
 }
 
-/// Reads the requests of the importing leader until the connection ends.
+/// Reads frames from the importing leader until the connection ends. Ends the pacing rounds.
 fn read(
     mut stream: &PeerStream,
     has_requested: &AtomicBool,

@@ -1,8 +1,8 @@
 //! The import of slots from another group: receives the items of the slots from that group's
 //! leader, requests the release of the slots, and writes the new owner to the shard map.
 //!
-//! The same thread of a leader removes the items of slots that other groups own, so that it does
-//! not remove items of an import under way.
+//! The import thread also removes the items of slots that other groups own. Since one thread does
+//! both, it never removes items of an import under way.
 
 use crate::error::{LocalError, PeerError};
 use crate::group::{ExportingLeader, FinishError, Group, ShardMapKeeper};
@@ -21,31 +21,31 @@ use std::time::{Duration, Instant};
 
 /// The interval of checks for a planned migration, and the pause after a failed import.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// The minimum time between the first read of a plan by this node and its request for the release.
-/// Nodes that reach etcd read the map more often, so they have read the plan by then.
+/// The minimum time between this node's first read of a plan and its request for the release. Nodes
+/// that reach etcd read the map more often than that, so they know the plan at the release.
 const PLAN_PROPAGATION_TIME: Duration = Duration::from_secs(2);
 /// The time limit for reserving CAS values before the release.
 const CAS_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time limit of the release. Requests for the slots wait from the release to the new map, and
-/// fail after a second.
+/// How long the exporting leader may take to release the slots and send the remaining changes.
+/// Requests for the slots wait from the release to the new map, and fail after a second.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(400);
-/// The time limit of the followers' acknowledgements after the release.
+/// The time limit for the followers' acknowledgements after the release.
 const RELEASE_ACK_TIMEOUT: Duration = Duration::from_millis(400);
-/// The time limit of the followers' acknowledgements before the release.
+/// The time limit for the followers' acknowledgements before the release.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time after which a flush has reached all groups, or has failed.
+/// The time after which a flush has reached all groups or has failed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time without received bytes after which a leader counts as unreachable. It is also the write
 /// timeout of the connection.
 const EXPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The interval of checks for a condition.
+/// The interval at which a waiting import checks its condition.
 const TICK: Duration = Duration::from_millis(2);
 const READ_LEN: usize = 256 << 10;
-/// The number of imported bytes after which the importer waits for the followers.
+/// The number of imported bytes after which the importer waits for the followers' acknowledgements.
 const BYTES_AHEAD: usize = 4 << 20;
-/// The number of removed items after which the importer waits for the followers.
+/// The number of removed items after which the importer waits for the followers' acknowledgements.
 const ITEMS_AHEAD: usize = 1000;
 /// The approximate number of items that a walk visits in one batch.
 const WALK_ITEMS: usize = 256;
@@ -63,10 +63,11 @@ pub(crate) struct Importer {
 /// The state of the importer that outlives an attempt.
 #[derive(Default)]
 struct ImporterState {
-    /// The last known flush generation, the leadership at that time, and the time of the last
-    /// change of either. `None` before the first leadership.
+    /// The last known flush generation, the epoch of the leadership in which it was read, and the
+    /// time at which either last changed. `None` before the first leadership.
     flushes: Option<(u64, u32, Instant)>,
-    /// Whether the swap that finishes the last migration had no reply, and may still take effect.
+    /// Whether etcd has not answered the swap that finishes the last migration. The swap may still
+    /// take effect.
     has_pending_swap: bool,
 }
 
@@ -208,7 +209,7 @@ impl Importer {
         leadership: u32,
         known_since: Instant,
     ) -> Result<(), ImportError> {
-        // A recent flush may not have reached the exporting group yet: the import would bring
+        // A recent flush may not have reached the exporting group yet. The import would bring
         // flushed items back.
         let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSH_TIMEOUT);
         let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
@@ -238,8 +239,8 @@ impl Importer {
         tracing::info!("importing {} slots from group {}", planned.slots.len(), planned.from);
         self.applier.start_stream(process.incarnation);
         let revision = self.follow(&dialed, planned, leadership, known_since)?;
-        // The stream has no more items after the barrier. So a flush that happens later removes all
-        // imported items, and only a flush until now requires a restart.
+        // The stream has no items after the barrier, so a later flush removes all imported items.
+        // Only a flush before this point requires a new import.
         if self.applier.engine().flush_generation() != generation {
             return Err(ImportError::Flushed);
         }
@@ -274,8 +275,8 @@ impl Importer {
         Ok((dialed, epoch))
     }
 
-    /// Makes this leader draw CAS values from `floor` on, which the other group does not draw, so that
-    /// no key gets a value twice. Reserves values in etcd if necessary.
+    /// Makes this leader draw only CAS values from `floor` on. The exporting group has drawn none
+    /// of them, so no key gets a value twice. Reserves values in etcd if necessary.
     fn raise_cas(&self, floor: u64, time: Duration) -> Result<(), ImportError> {
         let started = Instant::now();
         loop {
@@ -291,7 +292,7 @@ impl Importer {
     }
 
     /// Imports items until the other leader has released the slots and has sent all changes.
-    /// Returns the revision of the map that was read before the request for the release.
+    /// Returns the revision of the map that this node read just before it requested the release.
     fn follow(
         &mut self,
         dialed: &PeerConnection,
@@ -384,8 +385,8 @@ impl Importer {
         Ok(applier.receive_import(bytes, now, may)?)
     }
 
-    /// Waits until the followers in sync have all changes so far. Returns whether they have them in
-    /// time.
+    /// Waits up to `time` until the followers in sync have all changes so far. Returns whether they
+    /// do.
     fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
         let Some(journals) = self.group.journals() else { return true };
         let (ends, started) = (journals.ends(), Instant::now());
@@ -414,7 +415,7 @@ impl Importer {
             let engine = self.applier.engine();
             engine.begin_batch(now);
             // Check this within the batch: a replaced leader waits for the end of its batches
-            // before it follows.
+            // before it follows another node.
             if !self.group.is_leading_in(leadership) || self.stop.is_set() {
                 engine.end_batch();
                 return false;
