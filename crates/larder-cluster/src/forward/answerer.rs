@@ -1,5 +1,5 @@
-//! Answers the requests that other nodes forward, with one session for each connection of their
-//! clients.
+//! Answers the requests that other nodes forward. Each client connection of such a node has a
+//! session here.
 
 use super::change_relay::ChangeRelay;
 use super::conversation::conversation_of;
@@ -25,32 +25,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// The time for which a node that shuts down keeps its connections for forwarded requests, so that
+/// How long a node that shuts down keeps its connections for forwarded requests. In this time,
 /// peers can move their requests to the next leader.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// The time without a lease after which a connection is closed.
+/// The time without a new lease after which the answerer closes a connection.
 const LEASE_SILENCE_MAX: Duration = Duration::from_secs(30);
-/// The interval of checks for the end of a leadership transfer while requests wait for it.
+/// The interval at which waiting requests check for the end of a leadership transfer.
 const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// The limit, in bytes, of the output that a session writes before it pauses. It is also the limit
-/// of the replies that a conversation sends before it waits for a `Continue` frame. A single reply
-/// may exceed either limit. Neither of them counts toward the limit on memory of connections.
+/// The maximum output in bytes that a session writes before it pauses, and the maximum bytes of
+/// replies that a conversation sends before it waits for a `Continue` frame. A single reply may
+/// exceed either limit. The limit on memory of connections does not count these bytes.
 const OUTPUT_MAX: usize = 64 << 10;
-/// The length of the unsent output for one peer, in bytes, at which the answerer sends the output
-/// before it answers further requests.
+/// If the unsent output for one peer has at least this many bytes, the answerer sends it before it
+/// answers further requests.
 const UNSENT_MAX: usize = 1 << 20;
-/// The maximum length of the buffer that an idle conversation keeps, in bytes.
+/// The maximum capacity of the output buffer that an idle conversation keeps, in bytes.
 const KEPT_LEN_MAX: usize = 4 << 10;
 /// The maximum number of open routes of one peer.
 const ROUTES_MAX: usize = 1 << 20;
 
-/// Stands for the changes of items among the routes that were woken. Routes count up from 0.
+/// A value among the woken routes that means the changes of items. It differs from all routes,
+/// which count up from 0.
 const CHANGES: u64 = u64::MAX;
 
-/// The answerer of forwarded requests. Its connections share the handles to the cache.
+/// The answerer of forwarded requests. All its connections share a fixed set of handles to the
+/// cache.
 pub(crate) struct Answerer {
     node: Arc<Node>,
     host: Arc<dyn SessionHost>,
@@ -65,7 +67,7 @@ pub(crate) struct Answerer {
 /// The conversation of one client of the peer.
 struct ForwardedConversation {
     session: Session<erased::Handle>,
-    /// Whether the peer's gateway sends the requests, for clients of HTTP and gRPC.
+    /// Whether the requests come from the peer's gateway, for clients of HTTP and gRPC.
     is_gateway: bool,
     /// The unanswered requests in order, grouped as the peer has sent them.
     batches: VecDeque<RequestBatch>,
@@ -81,17 +83,18 @@ struct RequestBatch {
     unread: Vec<u8>,
     /// Whether all bytes of the requests have arrived.
     is_whole: bool,
-    /// Whether this node has started to answer the requests, so that some may have taken effect.
+    /// Whether this node has started to answer the requests. Some may have taken effect then.
     has_started: bool,
     /// The number of bytes that the session has consumed.
     consumed: usize,
-    /// The length of `unread` at the last parse that has found no complete request.
+    /// The length of `unread` when the session last found no complete request in it.
     incomplete_len: usize,
 }
 
 impl RequestBatch {
-    /// Returns whether to parse the unread bytes. An incomplete request is parsed again only when a
-    /// quarter more has arrived, so that the cost of a request of many pieces stays linear.
+    /// Returns whether to parse the unread bytes. An incomplete request is parsed again only when
+    /// it has grown by a quarter. This keeps the cost of a request that arrives in many pieces
+    /// linear.
     fn should_parse(&self) -> bool {
         self.is_whole || self.unread.len() > self.incomplete_len + self.incomplete_len / 4
     }
@@ -115,7 +118,7 @@ enum State {
 }
 
 impl ForwardedConversation {
-    /// Creates a conversation. A conversation with tracking reads for `reader`.
+    /// Creates a conversation. In one with tracking, reads are recorded for `reader`.
     fn new(conversation: Conversation, reader: Option<Arc<Subscription>>) -> Self {
         Self {
             session: Session::forwarded(conversation, reader),
@@ -127,7 +130,7 @@ impl ForwardedConversation {
         }
     }
 
-    /// Adds bytes of requests. With `more`, further bytes of the same batch follow.
+    /// Adds bytes of requests. If `more` is true, further bytes of the same batch follow.
     fn add(&mut self, bytes: &[u8], more: bool) {
         if self.batches.back().is_none_or(|last| last.is_whole) {
             self.batches.push_back(RequestBatch::default());
@@ -235,8 +238,8 @@ impl Answerer {
         Ok(())
     }
 
-    /// Answers received requests until one is incomplete, or the conversation waits, pauses or
-    /// ends. Appends the frames to `out`, and sets the conversation's state.
+    /// Answers received requests until one is incomplete, or until the conversation waits, pauses
+    /// or ends. Appends the reply frames to `out`, and sets the conversation's state.
     fn answer(
         &self,
         route: u64,
@@ -326,7 +329,7 @@ impl Answerer {
             *sent += output.len();
             send(route, output, end, out);
             // The limit on memory of connections does not count this buffer, so an idle
-            // conversation must not keep it.
+            // conversation keeps only a small one.
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
                 ReplyEnd::Paused => State::Full,
@@ -340,7 +343,7 @@ impl Answerer {
         }
     }
 
-    /// Ends a conversation: the peer sends the requests behind the answered part to their owner.
+    /// Ends a conversation. The peer sends the requests after the answered part to their owner.
     fn move_rest(&self, route: u64, part: AnsweredPart, out: &mut Vec<u8>) {
         let (answered, keys, found) = (part.len as u64, part.keys as u64, part.found);
         let is_planned = self.group.is_change_planned();
@@ -355,34 +358,33 @@ struct Conversations<'a> {
     /// The conversations, by route.
     all: HashMap<u64, ForwardedConversation>,
     woken: Arc<WokenRoutes>,
-    /// The woken routes, the first one first.
+    /// The woken routes in the order of their wakes.
     ready: VecDeque<u64>,
-    /// The changes of items that clients of the peer keep copies of.
+    /// The relay of changes of items that clients of the peer have copies of.
     changes: ChangeRelay,
-    /// The limit of the changes in the peer's requests.
+    /// The time limit for changes by the peer's requests. Leases extend it.
     fence: Arc<Fence>,
     /// The routes of conversations that wait for a lease.
     awaiting_lease: Vec<u64>,
     /// The routes of conversations that wait for the end of a leadership transfer.
     awaiting_transfer: Vec<u64>,
-    /// The time of the last lease.
+    /// The time at which the last lease arrived.
     leased_at: Instant,
     /// Frames that are not sent yet.
     out: Vec<u8>,
-    /// The time at which this connection detected the shutdown of the node; `None` before.
+    /// The time at which this connection noticed that the node shuts down; `None` before.
     stopped_at: Option<Instant>,
 }
 
 impl Conversations<'_> {
-    /// Returns whether the shutdown has lasted for [`DRAIN_MAX`], the time in which the peer can
-    /// move its requests to the next leader.
+    /// Returns whether the shutdown has lasted for [`DRAIN_MAX`].
     fn has_ended(&mut self, stop: &Stop) -> bool {
         stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= DRAIN_MAX
     }
 
-    /// Handles the frames of `input`, and conversations whose wait is over, until there is enough
-    /// output to send. Returns the length of the handled frames, and whether there is more to
-    /// handle.
+    /// Handles the frames of `input`, and then the woken conversations, until `out` has
+    /// [`UNSENT_MAX`] bytes. Returns the length of the handled frames, and whether more may be left
+    /// to handle.
     fn answer_some(
         &mut self,
         engine: &mut erased::Handle,
@@ -403,8 +405,8 @@ impl Conversations<'_> {
                 return Ok((at, false));
             }
             if self.fence.is_closed() {
-                // The peer has another connection, or a change came too late: the replies so far are
-                // not sent, and the peer counts its requests as lost.
+                // The peer has a newer connection, or a change came after the end of the lease. The
+                // replies so far are not sent, and the peer treats its requests as lost.
                 return Err(LocalError::Obsolete.into());
             }
         }
@@ -454,8 +456,9 @@ impl Conversations<'_> {
         Ok(())
     }
 
-    /// Continues to answer a conversation if it is in this state. Without a lease, the conversation
-    /// waits for one: the requests may be late, and the peer may have reported them as failed.
+    /// Continues to answer a conversation if it is in the state `state`. If the lease has ended,
+    /// the conversation waits for the next one: the peer may already have reported its requests as
+    /// failed.
     fn resume(&mut self, route: u64, state: State, engine: &mut erased::Handle) {
         let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
         let Some(conversation) = conversation else { return };
@@ -475,12 +478,13 @@ impl Conversations<'_> {
         }
     }
 
-    /// Returns the time until the next check for requests, at most `time`.
+    /// Returns how long to wait for input: `time`, or less while conversations wait for the end of
+    /// a leadership transfer.
     fn wait_time(&self, time: Duration) -> Duration {
         if self.awaiting_transfer.is_empty() { time } else { time.min(TRANSFER_POLL_INTERVAL) }
     }
 
-    /// Continues the conversations that wait for the end of a leadership transfer, if it has ended.
+    /// If no leadership transfer is under way, wakes the conversations that wait for its end.
     fn note_transfer_end(&mut self) {
         if self.answerer.group.holds_requests() {
             return;
@@ -493,14 +497,15 @@ impl Conversations<'_> {
         }
     }
 
-    /// Sends changes of items. Continues after other conversations if there are too many at once.
+    /// Sends changes of items. If there are too many for one call, the rest waits behind other
+    /// woken routes.
     fn send_changes(&mut self) {
         if !self.changes.write(|| self.woken.waker(CHANGES), UNSENT_MAX, &mut self.out) {
             self.ready.push_back(CHANGES);
         }
     }
 
-    /// Ends a conversation. Later requests on its route are dropped.
+    /// Ends a conversation. The answerer ignores later requests on its route.
     fn close(&mut self, route: u64) {
         if let Some(mut conversation) = self.all.remove(&route) {
             self.answerer.host.close(&mut conversation.session);
@@ -508,7 +513,8 @@ impl Conversations<'_> {
     }
 }
 
-/// Appends the frames of a reply to `out`.
+/// Appends the reply in `output` to `out`, as frames of up to [`PIECE_LEN`] bytes, and clears
+/// `output`.
 fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
     let mut pieces = output.chunks(PIECE_LEN).peekable();
     while let Some(bytes) = pieces.next() {
@@ -521,11 +527,11 @@ fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
     output.clear();
 }
 
-/// The routes of conversations that wakers have woken.
+/// The routes whose wakers were called. The serving thread resumes their conversations.
 struct WokenRoutes {
     routes: Mutex<Vec<u64>>,
-    /// The other end of `polled`. A waker writes a byte here when it adds the first route, which
-    /// wakes the polling thread.
+    /// The other end of `polled`. A waker that adds a route to an empty list writes a byte here,
+    /// which wakes the polling thread.
     end: UnixStream,
     polled: UnixStream,
 }
@@ -539,8 +545,8 @@ impl Wake for RouteWaker {
     fn wake(self: Arc<Self>) {
         let mut routes = self.woken.routes.lock().unwrap_or_else(PoisonError::into_inner);
         if routes.is_empty() {
-            // The write fails if the socket is full. The socket then has a byte already, so the
-            // polling thread wakes anyway.
+            // The write fails if the socket is full. The polling thread then wakes because of an
+            // earlier byte.
             let _ = (&self.woken.end).write(&[0]);
         }
         routes.push(self.route);
@@ -559,9 +565,8 @@ impl WokenRoutes {
         Ok(Self { routes: Mutex::default(), end, polled })
     }
 
-    /// Waits until the peer has sent something or a conversation is woken, for at most `time`.
-    /// Returns whether a read of `stream` would not wait: the peer has sent something, or the
-    /// connection has ended.
+    /// Waits up to `time` for input from the peer or for a woken conversation. Returns whether a
+    /// read of `stream` would return at once, because of input or the end of the connection.
     fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
         if stream.has_buffered() {
             return true;

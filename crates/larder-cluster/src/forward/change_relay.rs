@@ -1,4 +1,4 @@
-//! Sends changes of items to a node whose clients keep copies of them.
+//! Sends changes of items to a node whose clients have copies of the items.
 
 use super::session_host::SessionHost;
 use larder_operations::{Inbox, Invalidation, Subscription, SubscriptionOptions, Tracker};
@@ -6,17 +6,18 @@ use larder_replica::{Frame, Invalidated};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// The changes of items for one peer: those of the items that its conversations with tracking have
-/// read, and all changes if the peer has requested them.
+/// Relays changes of items to one peer: changes of the items that the peer's conversations with
+/// tracking have read, or all changes if the peer has requested them.
 pub(super) struct ChangeRelay {
     tracker: Arc<Tracker>,
     host: Arc<dyn SessionHost>,
-    /// The number of the peer at the tracker. It differs from those of the server's own clients.
+    /// The tracker's number for the peer. It differs from the numbers of the server's own clients.
     number: u64,
     inbox: Option<Arc<Inbox>>,
-    /// The subscription to the items that the conversations have read; `None` before the first.
+    /// The subscription to the items that conversations have read; `None` before the first
+    /// conversation with tracking.
     reads: Option<Arc<Subscription>>,
-    /// The subscription to all changes.
+    /// The subscription to all changes, if the peer has requested them.
     all: Option<Arc<Subscription>>,
 }
 
@@ -28,7 +29,7 @@ impl ChangeRelay {
         connection: usize,
     ) -> Self {
         let (tracker, host) = (Arc::clone(tracker), Arc::clone(host));
-        // The numbers of clients count up from 1.
+        // Clients have numbers from 1 up, so numbers from the top of the range are free.
         let number = u64::MAX - connection as u64;
         Self { tracker, host, number, inbox: None, reads: None, all: None }
     }
@@ -48,7 +49,7 @@ impl ChangeRelay {
         if all {
             // The empty prefix matches all keys.
             self.all = Some(self.subscribe(vec![Box::default()]));
-            // The peer has not received the changes until now.
+            // The peer has not received the changes before this point.
             Frame::Invalidated(Invalidated::ALL).write(out);
         }
     }
@@ -81,7 +82,8 @@ impl ChangeRelay {
                     Invalidated::write_keys(keys.iter().map(|key| &**key), out);
                 }
                 Some(Invalidation::All) => Frame::Invalidated(Invalidated::ALL).write(out),
-                // A peer receives its own messages, so no other connection can close.
+                // This message reports that another connection, which receives the messages, has
+                // closed. A peer has no such connection.
                 Some(Invalidation::Broken) => (),
                 None => return true,
             }

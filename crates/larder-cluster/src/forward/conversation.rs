@@ -1,4 +1,4 @@
-//! The numbers of client protocols on the wire between nodes.
+//! The numbers that stand for client protocols in frames between nodes.
 
 use larder_session::Conversation;
 

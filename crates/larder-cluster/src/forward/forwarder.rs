@@ -2,8 +2,8 @@
 //!
 //! Sessions append requests to the output of the connection, and are woken when their replies have
 //! arrived. One thread connects, one writes and one reads. Without a connection, sessions wait for
-//! at most 1 s, or 6 s during a planned change. They stop waiting when there is a connection, when
-//! this node leads, or when the group no longer owns keys.
+//! up to 1 s, or up to 6 s during a planned change. The wait ends early when there is a connection,
+//! when this node leads, or when the group no longer owns keys.
 
 use super::earlier_links::EarlierLinks;
 use super::link::{Link, connect, millis};
@@ -20,16 +20,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The maximum time that requests wait for a leader.
+/// How long requests wait for a leader.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// The maximum time that requests wait during a planned change of the leader or owner. A former
-/// leader that could not complete the change answers again after less time.
+/// How long requests wait during a planned change of the leader or owner. If the change fails, the
+/// former leader answers again before this time is over.
 const PLANNED_WAIT_MAX: Duration = Duration::from_secs(6);
 /// The minimum pause before a session resends requests that the peer has refused.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// The interval of checks for expired waits and for a new leader.
+/// The interval at which the forwarder checks for expired waits and for a new leader.
 const TICK: Duration = Duration::from_millis(20);
-/// The pause after a failed connection to a leader.
+/// The pause after a failed attempt to connect to a leader.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
 /// The forwarder of requests to the leader of one group. It uses one connection for all clients of
@@ -45,26 +45,26 @@ pub(super) struct ForwarderShared {
     /// The number of connections to leaders so far.
     pub(super) connections: AtomicU64,
     pub(super) next_route: AtomicU64,
-    /// Whether the peer has refused requests since the last check, because another group owns their
-    /// keys, or another node leads.
+    /// Whether the peer has refused requests since the last check. It refuses them if another group
+    /// owns their keys or another node leads.
     has_refusals: AtomicBool,
-    /// The time until which the last planned change of the leader or owner may take, on the clock of
-    /// [`boot_millis`]; 0 before the first.
+    /// The time by which the last planned change of the leader or owner must have ended, on the
+    /// clock of [`boot_millis`]; 0 before the first change.
     planned_until: AtomicU64,
-    /// The tracker that gets the changes of the group's items. `None` for the local group, whose
-    /// changes this node receives as a member.
+    /// The tracker that receives changes of the group's items. `None` for the local group: this
+    /// node receives its changes as a member.
     tracker: Option<Arc<Tracker>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
-    /// Whether this node has requested all changes on the connection; `None` if it has sent no
-    /// request since it last made the connection the current one.
+    /// The last request on the connection: whether this node receives all changes. `None` if it has
+    /// sent no such request since the connection became the current one.
     requests_all: Option<bool>,
     /// Sessions that wait for a connection.
     waiting: Vec<WaitingSession>,
-    /// Whether the node shuts down: the forwarder opens no further connections.
+    /// Whether the node shuts down. If so, the forwarder opens no further connections.
     pub(super) has_ended: bool,
 }
 
@@ -73,19 +73,20 @@ pub(super) struct State {
 struct WaitingSession {
     since: Instant,
     route: Arc<Mutex<RouteState>>,
-    /// The round of the waiting requests: see [`RouteState::round`].
+    /// The value of [`RouteState::round`] when the wait started.
     round: u64,
     /// The earliest time of a retry.
     retry_at: Instant,
 }
 
 impl Forwarder {
-    /// Creates the forwarder to another group. `tracker` gets the changes of the group's items.
+    /// Creates the forwarder to another group. `tracker` receives the changes of the group's items.
     pub(super) fn tracking(tracker: &Arc<Tracker>) -> Self {
         Self(Arc::new(ForwarderShared { tracker: Some(Arc::clone(tracker)), ..Default::default() }))
     }
 
-    /// Requests all changes of the group's items while a client subscribes to prefixes.
+    /// Requests all changes of the group's items if a client has subscribed to prefixes, or cancels
+    /// the request once no client needs them.
     pub(super) fn request_changes(&self) {
         self.request_changes_on(&mut lock(&self.0.state));
     }
@@ -99,15 +100,16 @@ impl Forwarder {
         }
     }
 
-    /// Notes that this node receives no more changes of the group's items.
+    /// Makes clients drop their copies of the group's items, because this node may miss changes of
+    /// them.
     fn note_missed_changes(&self) {
         if let Some(tracker) = &self.0.tracker {
             tracker.note_remote_flush();
         }
     }
 
-    /// Ends all waits for a leader, because this node leads or the group owns no keys any more. The
-    /// sessions retry: they answer their requests, or forward them to another group.
+    /// Ends all waits for a leader, because this node leads or the group no longer owns keys. The
+    /// sessions retry their requests: they answer them or forward them to another group.
     pub(crate) fn note_leading(&self) {
         self.end_waits(|_| Some(ForwardOutcome::Retry));
     }
@@ -121,16 +123,16 @@ impl Forwarder {
         });
         for (route, round, outcome) in ended {
             let mut state = lock(&route);
-            // A session may have no batch yet: before it adds one, it may wait for room in the
-            // output.
+            // The session may have no batch yet: it may wait for room in the output before it adds
+            // one.
             if state.round == round && (state.is_open() || state.batches.is_empty()) {
                 state.end(outcome);
             }
         }
     }
 
-    /// Keeps a connection to the leader of `group`, and ends the waits of sessions, until the node
-    /// shuts down.
+    /// Maintains a connection to the leader of `group`, and ends the waits of sessions. Runs until
+    /// the node shuts down.
     pub(crate) fn run(
         &self,
         group: &dyn OwnerGroup,
@@ -163,7 +165,7 @@ impl Forwarder {
             let is_wanted = (!is_up || connected != process) && !has_failed;
             if let Some((process, address)) = leader.filter(|_| is_wanted) {
                 let tracker = self.0.tracker.as_ref();
-                // Only this thread ends late waits, so it does so also while it connects.
+                // Only this thread ends late waits, so it must also do it while it connects.
                 let continues = || {
                     self.end_late_waits();
                     group.leader().is_some_and(|(leader, _)| leader == process)
@@ -240,7 +242,7 @@ impl Forwarder {
     ) -> io::Result<()> {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-            // If one of the two threads was started already, it ends when the connection closes.
+            // If one of the two threads has started, closing the connection ends it.
             spawned.inspect_err(|_| link.close())
         };
         let (writing, reading) = (Arc::clone(link), Arc::clone(link));
@@ -261,7 +263,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends new requests on a connection from now on.
+    /// Makes a connection the current one, which receives new requests.
     pub(super) fn make_current(&self, link: &Arc<Link>) {
         let state = &mut *lock(&self.0.state);
         // The connection may have failed already, and its reader may have ended.
@@ -271,13 +273,13 @@ impl Forwarder {
         }
     }
 
-    /// Sends no more new requests on the connection. It ends once the requests on it have results,
-    /// or after a time limit.
+    /// Sends no more new requests on the current connection. The connection ends once the requests
+    /// on it have results, or after a time limit.
     pub(super) fn retire(&self) {
         let link = lock(&self.0.state).link.take();
         if let Some(link) = link {
             link.retire();
-            // The former leader may miss changes from now on.
+            // From now on, the former leader may not know of all changes.
             self.note_missed_changes();
         }
     }
@@ -291,7 +293,8 @@ impl Forwarder {
 
     /// Closes a connection. If it was the current connection, the forwarder then has no connection.
     fn drop_link(&self, link: &Arc<Link>) {
-        // In this order, `start_threads` can't make a closed connection the current one.
+        // Close the connection first: then `make_current` cannot make it current after this
+        // function.
         link.close();
         let is_current = {
             let mut state = lock(&self.0.state);
@@ -303,38 +306,40 @@ impl Forwarder {
     }
 
     /// Handles requests that the peer has refused. Their session waits for at least
-    /// [`RETRY_AFTER`]. It then sends them to the leader of the group that owns their keys at that
-    /// time.
+    /// [`RETRY_AFTER`], and then sends them to the leader of the group that owns their keys by
+    /// then.
     pub(super) fn retry_soon(&self, route: &Arc<Mutex<RouteState>>, is_planned: bool) {
         if is_planned {
             self.note_planned();
         }
         self.0.has_refusals.store(true, Ordering::Release);
-        // If the peer has answered a part of the requests, the session sends the rest at once.
+        // If the peer has answered a part of the requests, the route has an outcome: the session
+        // sends the rest at once.
         if lock(route).is_open() {
             self.wait(route, RETRY_AFTER);
         }
     }
 
-    /// Notes that a planned change of the leader, or of the owner of requested keys, is under way.
+    /// Records that a planned change is under way, of the leader or of the owner of requested keys.
     fn note_planned(&self) {
         let until = boot_millis() + millis(PLANNED_WAIT_MAX);
         self.0.planned_until.store(until, Ordering::Relaxed);
     }
 
-    /// Returns the time for which requests may wait for a leader, retries included.
+    /// Returns how long requests may wait for a leader, including retries.
     pub(super) fn retry_time(&self) -> Duration {
         let is_planned = boot_millis() < self.0.planned_until.load(Ordering::Relaxed);
         if is_planned { PLANNED_WAIT_MAX } else { WAIT_MAX }
     }
 
-    /// Returns whether requests that wait for a leader since this time have waited for too long.
+    /// Returns whether requests have waited for a leader for too long if they started to wait at
+    /// `since`.
     pub(super) fn has_waited(&self, since: Instant) -> bool {
         since.elapsed() > self.retry_time()
     }
 
-    /// Adds a session to the sessions that wait for a leader. It retries after `pause` at the
-    /// earliest.
+    /// Adds a session to the sessions that wait for a leader. It retries no earlier than after
+    /// `pause`.
     pub(super) fn wait(&self, route: &Arc<Mutex<RouteState>>, pause: Duration) {
         let now = Instant::now();
         let (since, round) = {

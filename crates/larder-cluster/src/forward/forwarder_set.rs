@@ -16,12 +16,13 @@ pub struct Forwarders {
     local: Forwarder,
     others: Mutex<BTreeMap<GroupIndex, Forwarder>>,
     tracker: Arc<Tracker>,
-    /// The sent bytes of forwarded stores that sessions keep until the stores have results.
+    /// The bytes of forwarded stores that sessions still keep after sending them, until the stores
+    /// have results.
     sent: AtomicUsize,
 }
 
 impl Forwarders {
-    /// Creates the forwarders of a node. `tracker` gets the changes of the items of other groups.
+    /// Creates the forwarders of a node. `tracker` receives changes of items of other groups.
     pub(crate) fn new(tracker: &Arc<Tracker>) -> Self {
         let (local, others, sent) = Default::default();
         Self { local, others, tracker: Arc::clone(tracker), sent }
@@ -41,8 +42,9 @@ impl Forwarders {
         Box::new(RemoteRoute::new(self.forwarder_of(group), conversation))
     }
 
-    /// Reserves `more` bytes for the sent bytes of a forwarded store, which already has `held` bytes.
-    /// Returns false if all stores together would have more than `max`. A single store always fits.
+    /// Reserves `more` bytes of memory for the sent part of a forwarded store that already has
+    /// `held` bytes reserved. Returns false if the reservations of all stores would exceed `max`.
+    /// If only one store has reservations, it always succeeds.
     pub fn reserve_sent(&self, held: usize, more: usize, max: usize) -> bool {
         let before = self.sent.fetch_add(more, Ordering::Relaxed);
         let fits = before <= held || before + more <= max;
@@ -52,12 +54,12 @@ impl Forwarders {
         fits
     }
 
-    /// Releases bytes of [`Self::reserve_sent`].
+    /// Releases bytes that [`Self::reserve_sent`] has reserved.
     pub fn release_sent(&self, bytes: usize) {
         self.sent.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the time for which a request to a group that was not executed may be repeated.
+    /// Returns how long a session may retry a request that the group has not executed.
     pub fn retry_time(&self, group: GroupIndex) -> Duration {
         self.forwarder_of(group).retry_time()
     }

@@ -1,7 +1,7 @@
 //! A connection to a leader. The requests of all clients of this node share it.
 //!
-//! After the connection was closed, the requests on it without a reply get their outcome only when
-//! the leader can no longer execute them: see [`Link::await_end`].
+//! When the connection has closed, requests without a reply get their outcome only once the leader
+//! can no longer execute them: see [`Link::await_end`].
 
 use super::pending::{RouteState, lock};
 use crate::error::{LocalError, PeerError, Timeout, Violation};
@@ -23,25 +23,27 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The write timeout of the connection, and the time after which the system closes it if the leader's
-/// system confirms no bytes.
+/// The write timeout of the connection, and its TCP user timeout: the kernel closes the connection
+/// if the leader's kernel acknowledges no bytes for this long.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(LEASE_TIME);
-/// The maximum time that a connection to a former leader waits for the results of its requests.
+/// How long a connection to a former leader waits for the results of its requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether the connection must end.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The length, in bytes, to which the writer shrinks a longer buffer.
+/// The capacity, in bytes, to which the writer shrinks a larger buffer.
 const BUFFER_LEN_MAX: usize = 1 << 20;
-/// The interval at which a closed connection checks whether the leader can still execute requests.
+/// The interval at which the thread of a closed connection checks whether the leader can still
+/// execute requests.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The maximum number of bytes of requests in one frame. A lease waits for the frame before it.
+/// The maximum number of bytes of requests in one frame. A lease must wait until the frame before
+/// it is sent, so frames are short.
 const PIECE_LEN: usize = 64 << 10;
-/// The number of bytes from which on the writer sends no further frames before it looks for a lease.
+/// After sending this many bytes of frames, the writer checks for a lease to send.
 const WRITE_LEN: usize = 64 << 10;
 const READ_LEN: usize = 256 << 10;
 
-/// The callback for sessions with requests that the peer has refused. The second argument is true if
-/// the change of their owner is planned.
+/// The callback for a session whose requests the peer has refused. The second argument is true if
+/// the change of the leader or owner is planned.
 pub(super) type OnRefused<'f> = &'f dyn Fn(&Arc<Mutex<RouteState>>, bool);
 
 /// A connection to the leader.
@@ -50,10 +52,11 @@ pub(super) struct Link {
     stream: PeerStream,
     pub(super) output: Mutex<Output>,
     has_output: Condvar,
-    /// The sessions with an open route on the connection.
+    /// The state of each session with a route on the connection, by route.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
     retirement: Mutex<Retirement>,
-    /// The tracker that gets the changes of items at the peer; `None` if the peer sends none.
+    /// The tracker that receives the peer's messages about changed items; `None` if the peer sends
+    /// none.
     tracker: Option<Arc<Tracker>>,
     /// Whether the peer's process has ended, or has closed its side of this connection.
     has_peer_ended: AtomicBool,
@@ -64,9 +67,9 @@ pub(super) struct Link {
 enum Retirement {
     /// The connection is the current one.
     None,
-    /// The connection waits for results of its requests since this time.
+    /// The connection was retired at this time, and waits for the results of its requests.
     Since(Instant),
-    /// The connection ends.
+    /// The connection ends, and cannot be used again.
     Over,
 }
 
@@ -75,14 +78,14 @@ pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     pub(super) is_closed: bool,
     pub(super) leases: LinkLeases,
-    /// The end of the lease to send next, and the time of its grant.
+    /// The end of the lease to send next, and the time at which the lease was granted.
     lease: Option<(Millis, Millis)>,
     /// Wakers of sessions that wait for room in the output.
     pub(super) waiting: Vec<Waker>,
 }
 
-/// Connects to a leader while `continues` returns true. Returns the connection, and the bytes that
-/// have arrived after the handshake.
+/// Connects to a leader. Gives up when `continues` returns false. Returns the connection, and the
+/// bytes that were received after the handshake.
 pub(super) fn connect(
     leader: &Process,
     address: Option<&str>,
@@ -104,7 +107,7 @@ pub(super) fn connect(
     }
     stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    // A request whose failure this node has reported must not take effect much later.
+    // A request must not take effect long after this node has reported it as failed.
     stream.discard_late_bytes(WRITE_TIMEOUT)?;
     let leases = LinkLeases::new(identity.time, millis(handshake_time), boot_millis());
     let link = Arc::new(Link::new(stream, tracker.cloned(), leases));
@@ -137,15 +140,15 @@ impl Link {
         }
     }
 
-    /// Ends the connection as soon as its requests have results, or after [`RETIRED_MAX`], because
-    /// the peer no longer leads. The former leader either completes the requests or returns them
-    /// for the next leader.
+    /// Retires the connection, because the peer no longer leads. The connection ends once its
+    /// requests have results, or after [`RETIRED_MAX`]. The former leader either completes the
+    /// requests or returns them for the next leader.
     pub(super) fn retire(&self) {
         *lock(&self.retirement) = Retirement::Since(Instant::now());
     }
 
-    /// Makes a retired connection usable again, because the peer leads again. A second connection
-    /// would end it, with the requests on it. Returns false if it has ended.
+    /// Makes a retired connection usable again, because the peer leads again. A new connection
+    /// would end this one and lose the requests on it. Returns false if this connection has ended.
     pub(super) fn revive(&self) -> bool {
         let mut retirement = lock(&self.retirement);
         let is_usable = !matches!(*retirement, Retirement::Over) && !lock(&self.output).is_closed;
@@ -155,13 +158,13 @@ impl Link {
         is_usable
     }
 
-    /// Returns whether the connection was retired and ends.
+    /// Returns whether the retirement of the connection is over, which ends the connection.
     pub(super) fn is_over(&self) -> bool {
         matches!(*lock(&self.retirement), Retirement::Over)
     }
 
-    /// Returns the reason to end a retired connection now, or `None` if the connection is not
-    /// retired, or still waits for results.
+    /// Returns the reason to end a retired connection now. `None` if the connection is not retired
+    /// or still waits for results.
     fn retirement_end(&self) -> Option<PeerError> {
         let mut retirement = lock(&self.retirement);
         let Retirement::Since(since) = *retirement else { return None };
@@ -188,8 +191,9 @@ impl Link {
         })
     }
 
-    /// Notes a heartbeat: its send time, and the number of bytes that the leader has read. Grants a
-    /// lease, which the writer sends before the output.
+    /// Grants a lease, which the writer sends before further output. `heartbeat` is the heartbeat
+    /// of the leader that causes this, if any: its send time, and the number of bytes that the
+    /// leader had read.
     fn renew_lease(&self, heartbeat: Option<(Millis, u64)>) {
         let (now, output) = (boot_millis(), &mut *lock(&self.output));
         if let Some((sent, received)) = heartbeat {
@@ -215,9 +219,9 @@ impl Link {
         }
     }
 
-    /// Waits for a lease or for output. Moves the output to `sending` if all of it was sent, and sets
-    /// `at` to the start of the unsent bytes. Returns the wakers of sessions that wait for room in the
-    /// output, or `None` if the connection is closed.
+    /// Waits for a lease, output or unsent bytes. If all bytes of `sending` from before were sent,
+    /// moves the output to `sending`, sets `at` to 0, and returns the wakers of sessions that wait
+    /// for room in the output. Returns `None` if the connection is closed.
     fn next_output(&self, sending: &mut Vec<u8>, at: &mut usize) -> Option<Vec<Waker>> {
         let is_sent = *at == sending.len();
         let is_idle = |output: &mut Output| {
@@ -256,8 +260,9 @@ impl Link {
         (lease.is_empty() || stream.write_all(&lease).is_ok()) && stream.write_all(bytes).is_ok()
     }
 
-    /// Distributes replies until the connection ends. Returns the reason. Calls `on_refused` for
-    /// each session with requests that the peer has refused: see [`Frame::Moved`].
+    /// Passes replies to their sessions until the connection ends. Returns the reason for its end.
+    /// Calls `on_refused` for each session whose requests the peer has refused: see
+    /// [`Frame::Moved`].
     pub(super) fn read_all(
         self: &Arc<Self>,
         on_refused: OnRefused<'_>,
@@ -322,7 +327,8 @@ impl Link {
         }
     }
 
-    /// Returns the time limit that the leader has exceeded, if any. It was last heard at `heard`.
+    /// Returns the time limit that the leader has exceeded, if any. `heard` is the time at which
+    /// its last bytes arrived.
     fn timeout(&self, heard: Instant) -> Option<Timeout> {
         let leases = &lock(&self.output).leases;
         if heard.elapsed() > Duration::from_millis(leases.lease_time()) {
@@ -331,7 +337,7 @@ impl Link {
         leases.is_stalled().then_some(Timeout::LeaderStalled)
     }
 
-    /// Sends messages about changed items to the clients that keep copies of them.
+    /// Sends messages about changed items to the clients that have copies of the items.
     fn note_changes(&self, changed: &Invalidated<'_>) -> Result<(), FrameError> {
         let Some(tracker) = &self.tracker else { return Ok(()) };
         let _wakes = DeferredWakes::begin();
@@ -356,8 +362,9 @@ impl Link {
         }
     }
 
-    /// Ends a conversation whose peer has executed only a part of the first batch without a complete
-    /// reply. The session sends the others again, on another route.
+    /// Ends a conversation because the peer has refused its requests. If the peer has answered a
+    /// part of the first open batch, the batch gets the outcome `RetryRest`. The session sends the
+    /// other requests again, on another route.
     fn move_rest(
         &self,
         on_refused: OnRefused<'_>,
@@ -399,7 +406,7 @@ impl Link {
         }
     }
 
-    /// Closes the connection, and grants no more leases. Requests without a complete reply get their
+    /// Closes the connection and stops granting leases. Requests without a complete reply get their
     /// outcome in [`Link::await_end`].
     pub(super) fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
@@ -414,8 +421,8 @@ impl Link {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Notes that the peer executes no more requests of this connection: its process has ended, or it
-    /// has accepted a later connection.
+    /// Records that the peer executes no more requests from this connection, because its process
+    /// has ended or it has accepted a later connection.
     pub(super) fn note_peer_end(&self) {
         self.has_peer_ended.store(true, Ordering::Release);
     }
@@ -427,8 +434,8 @@ impl Link {
     }
 
     /// Waits until the peer can no longer execute requests of this closed connection, or this node
-    /// shuts down. Then requests without a complete reply end with
-    /// [`ForwardOutcome::ConnectionLost`]: the peer may have executed them before.
+    /// shuts down. Then gives requests without a complete reply the outcome
+    /// [`ForwardOutcome::ConnectionLost`]: the peer may have executed them.
     pub(super) fn await_end(&self, stop: &Stop) {
         while self.has_unanswered() && !self.has_ended() && !stop.is_set() {
             stop.wait(END_POLL_INTERVAL);
@@ -448,8 +455,8 @@ pub(super) fn millis(time: Duration) -> Millis {
     time.as_millis().try_into().unwrap_or(Millis::MAX)
 }
 
-/// Returns the length of the first frames of `bytes`: as few as have at least `len_min` bytes
-/// together, or all.
+/// Returns the total length of the fewest first frames of `bytes` that have at least `len_min`
+/// bytes together, or of all frames if they are shorter.
 fn frames_len(bytes: &[u8], len_min: usize) -> usize {
     let mut len = 0;
     while len < len_min

@@ -11,17 +11,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The interval between reads of the map.
+/// The maximum interval between reads of the map.
 const MAP_READ_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause before the next read if etcd did not answer, or has no map yet.
 const RETRY: Duration = Duration::from_millis(100);
-/// The minimum time between two reads.
+/// The minimum time between two successful reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The watch over the shard map. It reads the map periodically, revokes the releases of failed
 /// exports, and starts a forwarder to each other group of the map.
 pub(crate) struct MapWatch<'n> {
-    /// The access to the map in etcd.
+    /// Reads and changes the map in etcd.
     pub(crate) keeper: &'n ShardMapKeeper,
     /// The local group.
     pub(crate) group: &'n Arc<Group>,

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A leader executes changes only until the end of a lease of the forwarding node
-//! (`larder_replica::LinkLeases`). It closes a connection for good when the peer opens a newer one
-//! (`peers/link_registry.rs`). From that, or from refused connections, the forwarding node learns
-//! that it need not wait for the end of a lease (`earlier_links.rs`).
+//! (`larder_replica::LinkLeases`). When the forwarding node opens a newer connection, the leader
+//! first ends the older one for good (`peers/link_registry.rs`). After a new connection, or after
+//! refused ones, the forwarding node need not wait for the end of a lease (`earlier_links.rs`).
 //!
-//! Answerers also send the keys of changed items that clients of the other node keep copies of
+//! Answerers also send the keys of changed items of which clients of the other node have copies
 //! (`change_relay.rs`).
 
 mod answerer;

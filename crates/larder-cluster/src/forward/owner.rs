@@ -1,18 +1,18 @@
-//! The leaders of groups, for forwarders.
+//! The forwarder's access to a group: its leader, and events that may change the leader.
 
 use crate::group::Group;
 use larder_replica::{Process, Role};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A group that owns keys, from the view of its forwarder.
+/// A group that owns keys, as its forwarder sees it.
 pub(crate) trait OwnerGroup: Send {
     /// Returns the leader of the group, and the leader's address if it is published. Returns `None`
-    /// if the leader is this node, or unknown.
+    /// if this node leads, or if the leader is unknown.
     fn leader(&self) -> Option<(Process, Option<String>)>;
 
-    /// Returns whether waiting requests need no connection: this node answers them, or the group
-    /// owns no keys any more.
+    /// Returns whether waiting requests need no connection, because this node can answer them or
+    /// the group no longer owns keys.
     fn needs_no_leader(&self) -> bool;
 
     /// Returns whether this node transfers its leadership of the group, or did so shortly before.
@@ -24,7 +24,7 @@ pub(crate) trait OwnerGroup: Send {
     /// requests.
     fn note_failure(&self);
 
-    /// Waits until the leader may have changed, for at most `time`.
+    /// Waits up to `time` for an event that may change the leader.
     fn wait(&self, time: Duration);
 }
 

@@ -1,5 +1,5 @@
-//! The forwarded requests of one session. The session adds them, and the thread that reads from the
-//! leader adds their replies.
+//! The forwarded requests of one session. The session adds requests, and the thread that reads from
+//! the leader adds replies.
 
 use larder_session::{ForwardId, ForwardOutcome};
 use std::collections::VecDeque;
@@ -7,36 +7,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long after an outcome a request of the session counts as a retry. A retry does not restart
-/// the time limit of the session's wait for a leader. A later request is a new one, and gets a new
-/// time limit.
+/// A request that the session sends within this time after an outcome counts as a retry, and does
+/// not restart the time limit of the session's wait for a leader. A later request is a new one with
+/// a new time limit.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The forwarded requests of a session, and their replies.
 #[derive(Debug, Default)]
 pub(super) struct RouteState {
-    /// The requests that the session has added and whose final outcome it has not taken, the oldest
-    /// first.
+    /// The batches whose final outcome the session has not taken, oldest first.
     pub(super) batches: VecDeque<ForwardedBatch>,
     /// The number for the next batch.
     pub(super) next_id: u64,
-    /// The batch that the session waits for, because its outcome was pending at the session's last
-    /// [`Route::take`](larder_session::Route::take); `None` if that call returned an outcome.
+    /// The batch of the session's last [`Route::take`](larder_session::Route::take), if its outcome
+    /// was pending; `None` if that call returned an outcome.
     pub(super) awaited: Option<ForwardId>,
     /// The number of received bytes of replies since the last `Continue` frame.
     pub(super) received: usize,
     pub(super) waker: Option<Waker>,
     /// The start of the session's wait for a leader, retries included; `None` if it does not wait.
     pub(super) waiting_since: Option<Instant>,
-    /// The time at which a batch last got an outcome; `None` after the session has started to send
+    /// The time at which a batch last got an outcome; `None` once the session has started to send
     /// again.
     pub(super) ended_at: Option<Instant>,
-    /// The route on which the session opened its conversation last; `None` after it has closed the
-    /// conversation. Replies on other routes are dropped.
+    /// The route of the session's open conversation; `None` if it has none. Replies on other routes
+    /// are dropped.
     pub(super) route: Option<u64>,
-    /// A number that tells the session's waits for a leader apart, so that the end of an old wait
-    /// does not affect later requests. It rises when a batch is added while all earlier batches are
-    /// answered.
+    /// Distinguishes the session's waits for a leader: the end of an old wait must not affect later
+    /// requests. Incremented when a batch is added while all earlier batches are answered.
     pub(super) round: u64,
 }
 
@@ -50,8 +48,8 @@ pub(super) struct ForwardedBatch {
 }
 
 impl RouteState {
-    /// Notes that the session starts to send requests, or waits for room. `waker` is its waker from
-    /// now on.
+    /// Records that the session starts to send requests or waits for room. `waker` replaces its
+    /// waker.
     pub(super) fn start(&mut self, waker: &Waker) {
         // A retry follows the outcome at once. If more time has passed, this is a new request, and
         // its wait for a leader gets a new time limit.
@@ -66,12 +64,12 @@ impl RouteState {
         self.batches.iter().any(|batch| batch.outcome.is_none())
     }
 
-    /// Returns whether the peer still has to answer a batch.
+    /// Returns whether any batch has no complete reply.
     pub(super) fn has_unanswered(&self) -> bool {
         self.batches.iter().any(|batch| matches!(batch.outcome, None | Some(ForwardOutcome::More)))
     }
 
-    /// Ends all batches that have no complete reply. They get this outcome.
+    /// Gives this outcome to all batches without a complete reply.
     pub(super) fn end(&mut self, outcome: ForwardOutcome) {
         self.ended_at = Some(Instant::now());
         for batch in &mut self.batches {
@@ -82,9 +80,9 @@ impl RouteState {
         self.wake();
     }
 
-    /// Adds a part of the reply to the first batch without an outcome, and sets the outcome of that
-    /// batch. With `None`, more of the reply follows. [`ForwardOutcome::Close`] also ends the later
-    /// batches, because the peer drops their requests.
+    /// Appends `bytes` to the reply of the first batch without an outcome, and sets the outcome of
+    /// that batch. With `None`, more of the reply follows. [`ForwardOutcome::Close`] also ends the
+    /// later batches, because the peer drops their requests.
     pub(super) fn answer(&mut self, bytes: &[u8], outcome: Option<ForwardOutcome>) {
         let is_open = |batch: &ForwardedBatch| batch.outcome.is_none();
         let Some(at) = self.batches.iter().position(is_open) else { return };
@@ -99,8 +97,8 @@ impl RouteState {
             let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
             // Wake the session only for the reply that it takes next. It takes replies in order,
-            // except those to batches that it has sent again after a change of the owner. It also has
-            // to resume a paused reply, because the peer answers no later batch before.
+            // except for batches that it has sent again after a change of the owner. It must also
+            // resume a paused reply: until then, the peer answers no later batch.
             if at == 0 || is_awaited || outcome == Some(ForwardOutcome::More) {
                 self.wake();
             }

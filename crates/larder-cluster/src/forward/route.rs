@@ -11,14 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-/// The length of the unsent output, in bytes, at which sessions wait before they send more of a
-/// long value.
+/// If the unsent output has at least this many bytes, sessions wait before they send more of a long
+/// value.
 const UPLOAD_PAUSE_LEN: usize = 1 << 20;
-/// The maximum unsent output at which new requests are accepted, in bytes. Above it, new requests
-/// fail as if there were no leader. The output includes requests of clients that have disconnected
-/// since.
+/// If the unsent output has more than this many bytes, new requests fail as if there were no
+/// leader. The output includes requests of clients that have disconnected.
 const REQUEST_REFUSAL_LEN: usize = 32 << 20;
-/// The number of received bytes of replies after which a `Continue` frame precedes the next
+/// After this many received bytes of replies, the session sends a `Continue` frame before its next
 /// requests.
 const CREDIT_AFTER: usize = 16 << 10;
 
@@ -28,8 +27,8 @@ pub(super) struct RemoteRoute {
     forwarder: Forwarder,
     conversation: Conversation,
     state: Arc<Mutex<RouteState>>,
-    /// The connection on which the conversation was opened last, and the number of the route;
-    /// `None` before the first connection, and after this side has closed the conversation.
+    /// The connection on which the conversation is open, and the number of the route. `None` before
+    /// the first connection, or after this side has closed the conversation.
     on: Option<(Arc<Link>, u64)>,
 }
 
@@ -38,12 +37,13 @@ impl RemoteRoute {
         Self { forwarder, conversation, state: Arc::default(), on: None }
     }
 
-    /// Returns the current connection, and the number of the route, or `None` if there is none.
-    /// Opens the conversation on the connection if necessary. Must be called only while all earlier
-    /// requests are answered.
+    /// Returns the current connection and the number of the route on it, or `None` if there is no
+    /// connection. Opens the conversation on the connection if necessary. Call this only while all
+    /// earlier requests are answered.
     fn link(&mut self) -> Option<(Arc<Link>, u64)> {
         let Some(link) = self.present_link() else {
-            // The end of a retired connection must not end requests that wait for the next leader.
+            // Leave a retired connection: its end must not end requests that wait for the next
+            // leader.
             self.leave();
             return None;
         };
@@ -55,8 +55,8 @@ impl RemoteRoute {
         }
         self.leave();
         let route = self.forwarder.0.next_route.fetch_add(1, Ordering::Relaxed);
-        // Set this before the route is in the list: a retired connection ends unless it finds an
-        // unanswered request in the list.
+        // Set this before the route is in the list: a retired connection ends if it finds no
+        // unanswered request through the list.
         lock(&self.state).route = Some(route);
         lock(&link.routes).insert(route, Arc::clone(&self.state));
         self.on = Some((Arc::clone(&link), route));
@@ -73,9 +73,9 @@ impl RemoteRoute {
         lock(&self.forwarder.0.state).link.clone()
     }
 
-    /// Returns the connection for the next bytes. While requests are unanswered, this is the
-    /// connection on which they were sent, which may be retired. Otherwise it is the current
-    /// connection; `None` if there is none.
+    /// Returns the connection for the next bytes. If earlier requests are unanswered, this is the
+    /// connection on which they were sent, even if it is retired. Otherwise it is the current
+    /// connection, or `None` if there is none.
     fn sending_link(&self) -> Option<Arc<Link>> {
         let of_unanswered = self.open_conversation().filter(|_| lock(&self.state).has_unanswered());
         of_unanswered.map(|(link, _)| link).or_else(|| self.present_link())
@@ -160,8 +160,9 @@ impl Route for RemoteRoute {
             state.batches.remove(at);
         }
         state.awaited = (outcome == ForwardOutcome::Pending).then_some(of);
-        // The peer answers in order. So it must not wait until the session takes an earlier reply, which
-        // the session takes later if it has sent this request again after a change of the owner.
+        // The peer answers in order, so an earlier paused reply blocks this one. If the session has
+        // sent this request again after a change of the owner, it takes that earlier reply only
+        // later. Resume it now.
         let mut earlier = state.batches.iter_mut().take(at);
         let is_paused = |batch: &&mut ForwardedBatch| batch.outcome == Some(ForwardOutcome::More);
         if outcome == ForwardOutcome::Pending
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!(route.take(behind, &mut answers), ForwardOutcome::Done);
     }
 
-    /// Checks that the reply that a session waits for arrives although an earlier reply is paused.
+    /// Checks that a paused earlier reply does not block the reply that a session waits for.
     #[test]
     fn an_earlier_paused_reply_continues() {
         let (forwarder, wakes) = (Forwarder::default(), Arc::new(Wakes::default()));
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(continues(), 2);
     }
 
-    /// A leader that closes a conversation drops the requests behind. A session must not wait for
+    /// A leader that closes a conversation drops all later requests. A session must not wait for
     /// their replies before it closes its client's connection.
     #[test]
     fn a_closed_conversation_ends_later_requests() {
@@ -502,8 +503,8 @@ mod tests {
         }
     }
 
-    /// A leader that leads again keeps its connection: a second one would end the first, and the
-    /// requests on it would be lost.
+    /// A leader that leads again keeps its connection. A second connection would end the first one
+    /// and lose its requests.
     #[test]
     fn a_retired_connection_is_used_again() {
         let forwarder = Forwarder::default();
@@ -525,7 +526,8 @@ mod tests {
         assert!(earlier.revive(Some(&process)).is_none(), "it has failed");
     }
 
-    /// A connection that is used again stops to receive all changes if no client needs them any more.
+    /// A connection that is used again stops receiving all changes if no client needs them any
+    /// more.
     #[test]
     fn a_connection_that_is_used_again_requests_the_changes_that_clients_need() {
         let tracker = Arc::new(Tracker::new(1 << 20));

@@ -1,12 +1,12 @@
-//! The server's part of answering forwarded requests.
+//! The interface through which the answerer runs sessions on the server.
 
 use larder_operations::OpContext;
 use larder_session::{Context, Host, Progress, Session, Settings};
 use larder_store::erased;
 use std::task::Waker;
 
-/// A host that runs sessions for requests that other nodes forward. It hides the type of the
-/// server, which is the [`Host`] of the sessions.
+/// Runs sessions for requests that other nodes forward. It hides the type of the server, which is
+/// the [`Host`] of the sessions.
 pub trait SessionHost: Send + Sync {
     /// Answers the complete requests of `input`, as [`Session::receive`] does.
     fn receive(

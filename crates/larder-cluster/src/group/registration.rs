@@ -21,7 +21,7 @@ pub enum MembershipError {
     /// Another live process has the name of the node.
     #[error("{0}; give each node of a group another --node, and each cluster another --cluster")]
     NameConflict(NameConflict),
-    /// The cluster has another secret.
+    /// x
     #[error("{0}")]
     OtherSecret(OtherSecret),
 }
