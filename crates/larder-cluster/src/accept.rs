@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The maximum number of exports at the same time. Each export walks through all items of the
-/// cache. A cluster carries out one migration at a time. Further exports belong to earlier
-/// connections whose end this node has not detected yet.
+/// The maximum number of concurrent exports. Each export walks through all items of the cache. A
+/// cluster carries out one migration at a time, so further exports belong to earlier connections
+/// whose end this node has not detected yet.
 const MIGRATIONS_MAX: usize = 16;
 /// The time limit of a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
@@ -46,10 +46,11 @@ struct Membership {
 struct AcceptedPeer {
     stream: PeerStream,
     admitted: AdmittedPeer,
-    /// The epoch in which the current leadership of this node started; 0 if this node does not lead
-    /// or is not ready to lead.
+    /// The epoch in which the current leadership of this node started; 0 if this node does not
+    /// lead, or is not ready to.
     leadership: u32,
-    /// The entry in the registry of a member's connection; `None` for other peers, and for imports.
+    /// The registry entry of the connection, if a member forwards requests or follows; `None` for
+    /// other peers and for imports.
     link: Option<AdmittedLink>,
 }
 
@@ -134,8 +135,8 @@ impl PeerListener {
                 .refused_peer_warning
                 .warn(|| format!("refused the peer at {address}: {error}"));
         } else {
-            // This needs no warning. The peer mistakes this node for the leader. It will read the
-            // group again, and retry.
+            // No warning is needed: the peer mistakes this node for the leader. It will read the
+            // group again and retry.
             tracing::debug!("refused the peer at {address}: {error}");
         }
     }
@@ -246,7 +247,8 @@ impl PeerListener {
             if follows && leadership.is_none() {
                 return Err(stream.refuse(LocalError::NotLeader));
             }
-            // The earlier connection must be closed before the peer learns that it is accepted.
+            // Close the fence of the earlier connection before the peer learns that this one is
+            // accepted.
             let link = match &admitted {
                 Ok(Some(admitted)) => {
                     self.admit_link(admitted).map_err(|err| stream.refuse(err))?
@@ -262,7 +264,8 @@ impl PeerListener {
         }
     }
 
-    /// Admits the connection of a member that forwards requests or follows. Returns `None` for others.
+    /// Admits the connection of a member that forwards requests or follows. Returns `None` for
+    /// other connections, which need no admission.
     fn admit_link(&self, peer: &AdmittedPeer) -> Result<Option<AdmittedLink>, PeerError> {
         let (Some(process), Some(membership)) = (&peer.member, &self.membership) else {
             return Ok(None);

@@ -1,9 +1,9 @@
-//! Errors of connections to other nodes, grouped by the side at fault.
+//! Errors of connections to other nodes, grouped by which side is at fault.
 
 use larder_replica::{FrameError, HandshakeError, StreamError};
 use std::io;
 
-/// The text of the refusal of a node that does not lead its group.
+/// The refusal text of a node that does not lead its group.
 const NOT_LEADER: &str = "this node does not lead its group";
 
 /// The reason why a connection to another node ends or is not established.
@@ -39,7 +39,7 @@ pub(crate) enum Violation {
     /// authentication.
     #[error("{0}")]
     Handshake(HandshakeError),
-    /// An invalid stream of changes, or one that this node cannot continue: see [`StreamError`].
+    /// A stream of changes that is invalid, or that this node cannot continue: see [`StreamError`].
     #[error("{0}")]
     Stream(StreamError),
     /// A frame that the state of the connection does not allow.
@@ -60,7 +60,7 @@ pub(crate) enum Violation {
     /// An invalid TLS record or certificate.
     #[error("{0}")]
     Tls(String),
-    /// The peer's certificate is not for the node of this name, which the peer claims to be.
+    /// The peer claims to be the node of this name, but its certificate is not for that node.
     #[error("the peer's certificate is not for the node {0}: issue one with that name")]
     Certificate(String),
     /// A request for a member of a cluster, although this node is not a member of any.
@@ -116,11 +116,11 @@ pub(crate) enum LocalError {
     /// A later process of the leader's node listens at the leader's address.
     #[error("the leader has ended: another process of its node answers at its address")]
     Restarted,
-    /// The peer has opened a later connection for forwarded requests, or its lease has ended while a
-    /// request was executed.
+    /// The peer has opened a later connection for the same purpose, or sent a change that came
+    /// after its lease.
     #[error("the peer has opened a newer connection, or sent a change that came after its lease")]
     Obsolete,
-    /// A node name or host that is not valid in a certificate.
+    /// A node name or host that no certificate can contain.
     #[error("no certificate can be for the name {0}")]
     InvalidName(String),
     /// rustls cannot create a TLS session.
@@ -196,13 +196,13 @@ impl PeerError {
         matches!(self, Self::Refused(reason) if reason == NOT_LEADER)
     }
 
-    /// Returns whether another process of the peer's node answered, so that the expected process has
+    /// Returns whether a later process of the peer's node answered. The expected process has then
     /// ended.
     pub(crate) fn is_restart(&self) -> bool {
         matches!(self, Self::Local(LocalError::Restarted))
     }
 
-    /// Names the TLS handshake in the text of a failed connection or of a violation. If the
+    /// Adds that the TLS handshake failed to the text of a connection error or a violation. If the
     /// connection was closed, the text also contains the remedy. Returns other errors unchanged.
     pub(crate) fn in_tls_handshake(self) -> Self {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
@@ -225,7 +225,7 @@ impl PeerError {
 }
 
 impl From<io::Error> for PeerError {
-    /// Extracts a violation of TLS, which streams return in an [`io::Error`].
+    /// Extracts a TLS violation, which streams wrap in an [`io::Error`].
     fn from(error: io::Error) -> Self {
         match error.downcast::<Violation>() {
             Ok(violation) => Self::Protocol(violation),
@@ -268,7 +268,7 @@ impl From<io::ErrorKind> for PeerError {
 mod tests {
     use super::*;
 
-    /// Checks the refusal of an error, whether statistics count it, and its text.
+    /// Checks the refusal text of an error, whether statistics count the error, and its log text.
     fn check(error: impl Into<PeerError>, words: Option<&str>, counts: bool, text: &str) {
         let error = error.into();
         let found = (error.refusal(), error.counts_as_refused(), error.to_string());

@@ -11,7 +11,7 @@ use larder_support::clock::Clock;
 use larder_support::rate_limited::RateLimitedWarning;
 use std::sync::Arc;
 
-/// The settings of a node, and the parts of its server that it uses.
+/// The settings of a node, and the parts of the server that the node uses.
 pub struct NodeConfig {
     /// The address of the leader (`--follow`), outside of groups.
     pub follow: Option<String>,
@@ -25,9 +25,10 @@ pub struct NodeConfig {
     pub clock: Clock,
     /// The cache, which the server's own clients also use.
     pub cache: erased::Cache,
-    /// The counters of the handles that answer forwarded requests, one element for each handle.
+    /// The counters of forwarded requests, one element for each handle that answers them. Sets the
+    /// number of these handles.
     pub answerer_counters: Vec<Arc<Counters>>,
-    /// The tracker of the items that clients keep copies of.
+    /// The tracker of the items of which clients have copies.
     pub tracker: Arc<Tracker>,
 }
 

@@ -15,25 +15,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time limit of a member of a group for the connect to each address of the peer: one round
-/// trip. It is short because another leader may replace the peer soon.
+/// The time limit for the TCP connect to each address of the peer, if this node is a member of a
+/// group. The connect takes one round trip. The limit is short because another leader may replace
+/// the peer soon.
 const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
-/// The same time limit for a follower outside of groups.
+/// The same time limit, if this node is a follower outside of groups.
 const FOLLOWER_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time limit for the TLS handshake and the handshake of the nodes together, which take up to
-/// five round trips.
+/// The common time limit for the TLS handshake and the handshake of the nodes. Together they take
+/// up to five round trips.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The number of the next connection. The peer closes earlier connections for the same purpose.
+/// The number of the next connection. The peer closes connections with lower numbers for the same
+/// purpose.
 static NEXT_LINK: AtomicU64 = AtomicU64::new(0);
 
 /// The peer to connect to.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a str,
-    /// The name that the peer's certificate must have; `None`: the host of the address.
+    /// The node name that the peer's certificate must have. If `None`, the certificate must have
+    /// the host of the address.
     pub(crate) node: Option<&'a str>,
-    /// Whether the connection is still wanted. It is not if another leader has replaced the peer.
+    /// Returns whether the connection is still wanted. It is no longer wanted once another leader
+    /// has replaced the peer.
     pub(crate) is_wanted: &'a dyn Fn() -> bool,
 }
 
@@ -67,7 +71,7 @@ pub(crate) struct PeerConnection {
     pub(crate) identity: LeaderIdentity,
     /// The bytes received after the handshake.
     pub(crate) rest: Vec<u8>,
-    /// The duration of the handshake of the nodes: at least the round-trip time.
+    /// The duration of the handshake of the nodes, which is at least one round-trip time.
     pub(crate) handshake_time: Duration,
 }
 
@@ -112,10 +116,10 @@ pub(crate) fn dial(
     }
 }
 
-/// Connects to one of the addresses of a name.
+/// Connects to the first reachable address of a name. `time` limits each attempt.
 ///
 /// # Errors
-/// The error is a refused connection only if each address has refused one.
+/// The error is a refused connection only if every address has refused the connection.
 fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
     let mut failed: Option<io::Error> = None;
     for address in address.to_socket_addrs()? {
@@ -148,7 +152,7 @@ mod tests {
     use larder_replica::{LeaderHandshake, Secret};
     use std::net::TcpListener;
 
-    /// Accepts a connection, and answers each frame of the handshake after `delay`.
+    /// Accepts a connection, and waits for `delay` before it answers each frame of the handshake.
     fn answer(listener: &TcpListener, secret: &Secret, delay: Duration) {
         let (mut socket, _) = listener.accept().unwrap();
         let mut handshake =
@@ -174,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Connects as a member to a peer with this delay.
+    /// Connects as a member to a peer that delays its answers. Returns the incarnation of the peer.
     fn connect_to(delay: Duration, is_wanted: &dyn Fn() -> bool) -> Result<u64, PeerError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let secret = Secret::of(b"a secret of the cluster").unwrap();

@@ -1,12 +1,12 @@
 //! TLS of a connection that two threads may use at the same time: one reads, and the other writes.
-//! They share the state of the TLS session. Lock order:
+//! They share the state of the TLS session. The lock order:
 //!
 //! ```text
 //! sending   held while records are encrypted and sent, so that they are sent in the order of their encryption
 //! session   held while bytes are encrypted or decrypted, never while a thread waits for the socket
 //! ```
-//! So a writer does not wait for a silent peer, and a reader does not wait for a peer that does not
-//! read.
+//! A writer therefore never waits until the peer sends, and a reader never waits until the peer
+//! reads.
 
 use super::handshake::HandshakeLimit;
 use crate::error::{PeerError, Violation};
@@ -19,7 +19,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// The maximum number of encrypted bytes in one read, about two records.
+/// The maximum number of encrypted bytes that one read gets from the socket: about two records.
 const READ_LEN: usize = 32 << 10;
 
 /// The TLS of a connection.
@@ -29,12 +29,12 @@ pub(super) struct Encryption {
     session: Mutex<Session>,
 }
 
-/// Records on their way to the socket.
+/// Encrypted records that are not sent yet.
 #[derive(Debug, Default)]
 struct RecordSender {
     records: Vec<u8>,
-    /// Whether a send has failed. It may have sent a part of a record, so the peer could not
-    /// decrypt later records.
+    /// Whether a send has failed. The peer may have received a part of a record, and could not
+    /// decrypt later ones.
     is_broken: bool,
 }
 
@@ -44,16 +44,16 @@ struct Session {
     connection: Connection,
     /// Decrypted bytes that did not fit into the reader's buffer.
     plaintext: Vec<u8>,
-    /// The number of bytes of `plaintext` that the reader has taken already.
+    /// The number of bytes of `plaintext` that the reader has already taken.
     taken: usize,
 }
 
 /// The outcome of decrypting records.
 #[derive(Debug, PartialEq, Eq)]
 enum DecryptOutcome {
-    /// The number of bytes for the reader; 0 if the peer has closed the session.
+    /// The number of decrypted bytes for the reader; 0 if the peer has closed the session.
     Bytes(usize),
-    /// No record is complete, or none has bytes for the reader.
+    /// No record is complete, or the complete records have no bytes for the reader.
     Nothing,
 }
 
@@ -114,8 +114,8 @@ impl Encryption {
         Ok(len)
     }
 
-    /// Sends the TLS alert with the reason why the connection ends, unless another thread is
-    /// sending or an earlier send has failed.
+    /// Sends the TLS alert with the reason why the connection ends. Does nothing if another thread
+    /// is sending or an earlier send has failed.
     fn send_alert(&self, socket: &TcpStream) {
         let mut sending = match self.sending.try_lock() {
             Ok(sending) => sending,
@@ -180,11 +180,12 @@ impl Session {
         len
     }
 
-    /// Decrypts all records into `bytes`, and into `plaintext` if there is no room left.
+    /// Decrypts all records. The first decrypted bytes fill `bytes`, and the rest goes to
+    /// `plaintext`.
     fn decrypt(&mut self, mut records: &[u8], bytes: &mut [u8]) -> io::Result<DecryptOutcome> {
         let (mut filled, mut has_closed) = (0, false);
         while !records.is_empty() && !has_closed {
-            // rustls takes as much as it has room for.
+            // rustls reads only as much as it has room for, so the loop calls it again.
             self.connection.read_tls(&mut records)?;
             let state = self.connection.process_new_packets().map_err(|error| explain(&error))?;
             let mut left = state.plaintext_bytes_to_read();
@@ -204,8 +205,8 @@ impl Session {
         Ok(if is_nothing { DecryptOutcome::Nothing } else { DecryptOutcome::Bytes(filled) })
     }
 
-    /// Encrypts the bytes that rustls accepts at once, and appends the records. Returns the number
-    /// of encrypted bytes.
+    /// Encrypts as many bytes as rustls accepts in one call, and appends the records. Returns the
+    /// number of encrypted bytes.
     fn encrypt(&mut self, bytes: &[u8], records: &mut Vec<u8>) -> io::Result<usize> {
         let len = self.connection.writer().write(bytes)?;
         self.take_records(records)?;

@@ -1,4 +1,4 @@
-//! The common parts of both sides of a handshake: the time limit, and reading frames.
+//! The parts of a handshake that both sides share: the time limit, and reading frames.
 
 use super::stop::Stop;
 use crate::error::{LocalError, PeerError, Timeout, Violation};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a waiting read checks whether the connection is still wanted.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The first bytes of TLS records: handshake or alert, and the major version.
+/// The first two bytes of TLS records: the type (handshake or alert), and the major version.
 const TLS_RECORDS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
 /// The time limit of a handshake, including the TLS handshake before it.
@@ -21,12 +21,13 @@ pub(crate) struct HandshakeLimit<'a> {
 }
 
 impl<'a> HandshakeLimit<'a> {
-    /// Creates the limit of a handshake that starts now. It also ends when the node shuts down.
+    /// Creates the limit of a handshake that starts now and may take `time`. The handshake also
+    /// ends when the node shuts down.
     pub(crate) fn new(time: Duration, stop: &'a Stop) -> Self {
         Self { end: Instant::now() + time, stop, is_wanted: &|| true }
     }
 
-    /// The handshake also ends when `is_wanted` returns false.
+    /// Makes the handshake also end when `is_wanted` returns false.
     pub(crate) fn while_wanted(self, is_wanted: &'a dyn Fn() -> bool) -> Self {
         Self { is_wanted, ..self }
     }
@@ -64,13 +65,13 @@ impl<'a> HandshakeLimit<'a> {
     }
 }
 
-/// Returns whether a read has timed out, or was interrupted: the caller may read again.
+/// Returns whether a read has timed out or was interrupted. The caller may then read again.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// Reads the first frame of `input`. Returns it with its length in bytes; `None` if it is
+/// Reads the first frame of `input`. Returns the frame and its length in bytes, or `None` if it is
 /// incomplete.
 ///
 /// # Errors

@@ -3,11 +3,11 @@
 use larder_replica::LEADER_LEASE;
 use std::time::{Duration, Instant};
 
-/// The interval at which a leader sends heartbeats. The simulation (`tests/it/election/nodes.rs` of
-/// `larder-replica`) has a copy, `HEARTBEAT_INTERVAL`.
+/// The interval at which a leader sends heartbeats. The election simulation of `larder-replica`
+/// (`tests/it/election/nodes.rs`) repeats this value as `HEARTBEAT_INTERVAL`.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 
-// A lease that starts with one heartbeat must not end before the next heartbeat is due.
+// A lease that starts with a heartbeat must last until the next heartbeat is due.
 const _: () =
     assert!(HEARTBEAT_INTERVAL.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
@@ -19,8 +19,8 @@ pub(crate) struct HeartbeatSchedule {
 }
 
 impl HeartbeatSchedule {
-    /// Returns the number of the heartbeat to send now, and starts the interval to the next; `None`
-    /// if none is due.
+    /// Returns the number of the heartbeat to send now, or `None` if none is due. The next one is
+    /// due after [`HEARTBEAT_INTERVAL`].
     pub(crate) fn due(&mut self) -> Option<u64> {
         let is_due = self.last.is_none_or(|last| last.elapsed() >= HEARTBEAT_INTERVAL);
         is_due.then(|| {

@@ -1,5 +1,5 @@
-//! The open connections of peers for one purpose. Each process has one: a later connection closes the
-//! earlier one for good.
+//! The open connections of peers for one purpose. Each peer process has at most one: a later
+//! connection closes the earlier one for good.
 
 use crate::error::{LocalError, PeerError};
 use larder_store::Fence;
@@ -7,7 +7,8 @@ use larder_support::clock::boot_millis;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The open connections, by the incarnation of the peer's process.
+/// The open connections by the incarnation of the peer's process. Each has its number and its
+/// fence.
 type OpenLinks = Arc<Mutex<HashMap<u64, (u64, Arc<Fence>)>>>;
 
 /// The open connections for one purpose.
@@ -19,18 +20,18 @@ pub(crate) struct AdmittedLink {
     open: OpenLinks,
     peer: u64,
     number: u64,
-    /// The limit of the changes in forwarded requests. It is closed when the peer has opened a later
-    /// connection. Without forwarded requests, it only shows that.
+    /// The time limit for changes by forwarded requests. A later connection of the peer closes it.
+    /// On connections for other purposes, it only shows whether that has happened.
     pub(crate) fence: Arc<Fence>,
 }
 
 impl LinkRegistry {
-    /// Admits a connection of the process with this incarnation, and closes its earlier one. Must be
-    /// called before the peer learns that its connection is accepted: it then relies on the end of the
-    /// earlier connection.
+    /// Admits a connection of the process with the incarnation `peer`, and closes the fence of its
+    /// earlier connection. Call this before the peer learns that its connection is accepted: from
+    /// then on, it relies on the end of the earlier connection.
     ///
     /// # Errors
-    /// The process has a connection with a higher number, so this one was given up.
+    /// The process has a connection with a higher number, so it has given up this one.
     pub(crate) fn admit(&self, peer: u64, number: u64) -> Result<AdmittedLink, PeerError> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.get(&peer).is_some_and(|(later, _)| *later > number) {
@@ -45,8 +46,8 @@ impl LinkRegistry {
 }
 
 impl AdmittedLink {
-    /// Returns whether the fence is open for further leases: the peer has no later connection for the
-    /// same purpose, and no change on this one came after the end of its lease.
+    /// Returns whether the fence accepts further leases. It does if the peer has no later
+    /// connection for the same purpose, and no change on this one came after the end of its lease.
     pub(crate) fn is_current(&self) -> bool {
         !self.fence.is_closed()
     }

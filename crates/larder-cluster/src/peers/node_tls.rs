@@ -39,14 +39,14 @@ impl std::str::FromStr for NodeTlsFiles {
 #[derive(Debug)]
 pub struct NodeTls {
     options: Tls,
-    /// The name of this node in its group, which its certificate must have. It is `None` outside of
-    /// groups, where any name is valid.
+    /// The name of this node in its group, which its certificate must have. `None` outside of
+    /// groups: then the certificate may have any name.
     node: Option<String>,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,
 }
 
-/// The configurations of new connections: accepted ones, and outgoing ones.
+/// The TLS configurations of new connections, accepted (`server`) and outgoing (`client`).
 #[derive(Debug)]
 struct Configurations {
     server: Arc<ServerConfig>,
@@ -73,11 +73,11 @@ impl NodeTls {
         Ok(Self { options, node, provider, present })
     }
 
-    /// Reads the files again, for new connections. If a file is invalid, the current certificates
-    /// stay in use.
+    /// Reads the files again. New connections use them. If a file is invalid, the current
+    /// certificates stay in use.
     ///
     /// # Errors
-    /// [`LoadError`], as at start.
+    /// [`LoadError`] for the first invalid file.
     pub fn refresh(&self) -> Result<(), LoadError> {
         let read = Configurations::read(&self.options, self.node.as_deref(), &self.provider)?;
         *self.present() = read;
@@ -99,8 +99,8 @@ impl NodeTls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // The value is replaced as a whole, so it is valid even after a panic of a thread that held
-        // the lock.
+        // The value is replaced as a whole, so it is valid even if a thread has panicked while it
+        // held the lock.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The accepted connections whose handshake has not ended.
+//! The accepted connections whose handshakes have not ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -7,15 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The maximum number of connections in their handshake.
 const HANDSHAKES_MAX: usize = 64;
 
-/// The connections in their handshake. If there are too many, a new connection replaces the oldest
-/// one from the address that has the most. So silent connections do not keep out the peers, which
-/// send their first frame at once.
+/// The connections whose handshakes are under way. If there are [`HANDSHAKES_MAX`], a new
+/// connection replaces the oldest one from the address that has the most. Silent connections
+/// therefore cannot keep out peers, which send their first frame at once.
 #[derive(Debug, Default)]
 pub(crate) struct PendingHandshakes(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The connections, the oldest first.
+    /// The connections, oldest first.
     pending: VecDeque<Pending>,
     next: u64,
 }
@@ -24,12 +24,12 @@ struct State {
 struct Pending {
     number: u64,
     from: IpAddr,
-    /// A copy of the socket.
+    /// A duplicate of the socket, to shut it down.
     socket: TcpStream,
 }
 
 impl State {
-    /// Removes the oldest connection from the address that has the most.
+    /// Closes and removes the oldest connection from the address that has the most connections.
     fn evict(&mut self) {
         let mut counts = HashMap::new();
         self.pending.iter().for_each(|pending| *counts.entry(pending.from).or_insert(0) += 1);
@@ -37,15 +37,15 @@ impl State {
         let evicted =
             self.pending.iter().position(|pending| counts.get(&pending.from) == most.as_ref());
         if let Some(evicted) = evicted.and_then(|position| self.pending.remove(position)) {
-            // The thread of the connection reads its end.
+            // The thread of the connection then reads its end.
             let _ = evicted.socket.shutdown(Shutdown::Both);
         }
     }
 }
 
 impl PendingHandshakes {
-    /// Adds a connection from this address. Returns its number for [`Self::end`], or `None` if the system refuses to
-    /// copy the socket.
+    /// Adds a connection from this address. Returns its number for [`Self::end`], or `None` if
+    /// duplicating the socket fails.
     pub(crate) fn start(&self, socket: &TcpStream, from: IpAddr) -> Option<u64> {
         let copy = socket.try_clone().ok()?;
         let mut state = self.lock();
@@ -58,7 +58,8 @@ impl PendingHandshakes {
         Some(number)
     }
 
-    /// Removes a connection whose handshake has ended. Does nothing if another one has replaced it.
+    /// Removes a connection whose handshake has ended. Does nothing if another connection has
+    /// replaced it.
     pub(crate) fn end(&self, number: u64) {
         self.lock().pending.retain(|pending| pending.number != number);
     }

@@ -1,4 +1,4 @@
-//! The shutdown of the threads of a node.
+//! The signal that shuts down the threads of a node.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A flag that threads check and wait for. It is set once, when the node shuts down.
+/// A flag that is set once, when the node shuts down. Threads check it and wait for it.
 #[derive(Debug)]
 pub(crate) struct Stop {
     is_set: AtomicBool,
-    /// The other end of `polled`. It is closed when the flag is set, so that a thread that polls
-    /// sockets wakes.
+    /// The other end of `polled`. Setting the flag closes it, which wakes the thread that polls
+    /// sockets. `None` once the flag is set.
     ends: Mutex<Option<UnixStream>>,
     polled: UnixStream,
     condition: Condvar,
@@ -37,19 +37,20 @@ impl Stop {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Waits for this time, or until the flag is set.
+    /// Waits up to `time` for the flag to be set.
     pub(crate) fn wait(&self, time: Duration) {
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.condition.wait_timeout_while(ends, time, |ends| ends.is_some());
     }
 
-    /// Waits until one of the sockets has a connection, or the flag is set. Returns false if it is
-    /// set. May return early.
+    /// Waits until one of the sockets has a connection, or until the flag is set. Returns false if
+    /// the flag is set. May return early.
     pub(crate) fn wait_for_connection(&self, sockets: &[TcpListener]) -> bool {
         let sockets = sockets.iter().map(AsFd::as_fd).chain([self.polled.as_fd()]);
         let mut polled: Vec<PollFd<'_>> =
             sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)).collect();
-        // After an error (a signal) no connection is accepted, and the caller waits again.
+        // An error, such as an interruption by a signal, is ignored: the caller finds no connection
+        // and waits again.
         let _ = poll(&mut polled, PollTimeout::NONE);
         !self.is_set()
     }

@@ -14,8 +14,8 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A connection. Threads read and write through `&PeerStream`. At most one thread reads, and one
-/// writes, at a time.
+/// A connection. Threads read and write through `&PeerStream`. At any time, at most one thread
+/// reads and at most one writes.
 #[derive(Debug)]
 pub(crate) struct PeerStream {
     socket: TcpStream,
@@ -24,7 +24,7 @@ pub(crate) struct PeerStream {
 
 impl PeerStream {
     /// Wraps an accepted connection. With TLS, carries out the TLS handshake, which requires a
-    /// valid certificate.
+    /// valid certificate from the peer.
     ///
     /// # Errors
     /// The TLS handshake fails or takes too long, or the node shuts down.
@@ -38,7 +38,7 @@ impl PeerStream {
     }
 
     /// Wraps an outgoing connection. With TLS, carries out the TLS handshake, which requires a
-    /// valid certificate for the name.
+    /// valid certificate for the given name.
     ///
     /// # Errors
     /// The TLS handshake fails or takes too long, or the node shuts down.
@@ -85,16 +85,16 @@ impl PeerStream {
         self.socket.set_write_timeout(time)
     }
 
-    /// Makes the system discard unsent bytes when the connection is closed, and close the
-    /// connection if the peer's system does not confirm sent bytes within `time`. Otherwise, the
-    /// system would deliver them after the end of a partition, minutes later.
+    /// Makes the kernel discard unsent bytes when the connection is closed, and close the
+    /// connection if the peer's kernel does not acknowledge sent bytes within `time`. Otherwise,
+    /// the kernel could deliver them minutes later, after the end of a partition.
     pub(crate) fn discard_late_bytes(&self, time: Duration) -> io::Result<()> {
         let socket = SockRef::from(&self.socket);
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_tcp_user_timeout(Some(time))
     }
 
-    /// Sends a refusal if the error has a reason for the peer. Returns the error.
+    /// Sends a `Refused` frame if [`PeerError::refusal`] returns a reason. Returns the error.
     pub(crate) fn refuse(&self, error: impl Into<PeerError>) -> PeerError {
         let error = error.into();
         if let Some(reason) = error.refusal() {
@@ -134,8 +134,8 @@ impl AsFd for PeerStream {
 }
 
 impl Read for &PeerStream {
-    /// Reads as a socket does. With TLS, fails with `Interrupted` if bytes have arrived, but no
-    /// complete record with bytes for the reader.
+    /// Reads as a socket does. With TLS, fails with `Interrupted` if the bytes that have arrived
+    /// complete no record with bytes for the reader.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
             None => (&self.socket).read(bytes),
@@ -198,8 +198,7 @@ mod tests {
         (near, listener.accept().unwrap().0)
     }
 
-    /// Returns both ends of a TLS connection: the side that has connected, and the side that has
-    /// accepted.
+    /// Returns both ends of a TLS connection, the connecting side first.
     fn pair() -> (PeerStream, PeerStream) {
         let (tls, (near, far)) = (tls(), sockets());
         let stop = Stop::new().unwrap();

@@ -14,35 +14,38 @@ use std::io::{self, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The maximum time without an acknowledgement before the leader disconnects a follower.
+/// The time without received bytes after which the leader disconnects a follower.
 const FOLLOWER_SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A follower that is a member of the local group.
 pub(crate) struct FollowingMember<'g> {
     pub(crate) process: Process,
     pub(crate) group: &'g Group,
-    /// The start epoch of the leadership to which the follower has connected.
+    /// The start epoch of the leadership in which the follower connected to this node.
     pub(crate) leadership: u32,
-    /// The follower's connection. A later one closes its fence.
+    /// The follower's connection. A later connection of the follower closes its fence.
     pub(crate) link: &'g AdmittedLink,
 }
 
 impl FollowingMember<'_> {
-    /// Returns whether the record or a pending swap names the member, or the next swap will.
+    /// Returns whether the record or a pending swap lists the member as in sync, or the next swap
+    /// will.
     pub(super) fn may_be_in_sync(&self) -> bool {
         let incarnation = self.process.incarnation;
         self.group.read(|member| member.may_be_in_sync(incarnation, boot_millis()))
     }
 }
 
-/// Keys of a delta sync, for the sender: see [`larder_replica::Sender::push_changed_keys`].
+/// A part of the keys that a follower sends in a delta sync, for
+/// [`larder_replica::Sender::push_changed_keys`].
 pub(super) struct ChangedKeysPart {
     pub(super) keys: Vec<u8>,
     pub(super) is_last: bool,
 }
 
-/// Reads the acknowledgements of a follower until the connection ends. Always returns an error: the
-/// reason for the end. `is_full_sync` states whether the connection starts with a full sync.
+/// Reads the acknowledgements of a follower until the connection ends, and always returns an error
+/// with the reason for its end. `is_full_sync` states whether the connection starts with a full
+/// sync.
 pub(super) fn read_acks(
     mut stream: &PeerStream,
     journals: &Journals,
@@ -77,7 +80,7 @@ pub(super) fn read_acks(
                     return Err(Violation::UnexpectedKeys.into());
                 };
                 let keys = changed_keys.bytes()?.to_vec();
-                // The sender may have ended.
+                // An error means that the sender has ended, and is ignored.
                 let _ = keys_sender.send(ChangedKeysPart { keys, is_last: changed_keys.is_last });
                 journals.notifier().notify();
                 input.drain(..len);
@@ -87,11 +90,12 @@ pub(super) fn read_acks(
                 return Err(Violation::UnexpectedFrame.into());
             };
             let acked = (batch, heartbeat, watermark);
-            // Before the full sync, the follower may still count as synced with its old position.
+            // Before it receives the full sync, the follower may still report that it is synced, at
+            // its old position.
             let is_synced = is_synced && (!is_full_sync || watermark > 0);
             let AckProgress { heartbeat, synced_until, watermark } = status.note_ack(acked);
             if let Some(member) = member {
-                // A later connection of the follower may have started a full sync.
+                // If the follower has a later connection, a full sync may have started there.
                 if !member.link.is_current() {
                     return Err(LocalError::Obsolete.into());
                 }
@@ -103,8 +107,8 @@ pub(super) fn read_acks(
                         if !link.is_current() {
                             return;
                         }
-                        // The member may have joined earlier, but replies may have stopped waiting
-                        // for it since then.
+                        // The member may have joined, and replies may have stopped waiting for it
+                        // since then.
                         let is_synced = has_joined && journals.acks().requires(process.incarnation);
                         let synced_until = synced_until.filter(|_| is_synced);
                         let promise = heartbeat.filter(|_| promises);
@@ -119,19 +123,20 @@ pub(super) fn read_acks(
 
 /// The transition of a member to in sync:
 ///
-/// 1. When its sync is complete and its lag is short, replies start to wait for it.
-/// 2. When it has all changes before that point, it has joined. The leader then proposes it for the
-///    list of members in sync in the record.
+/// 1. When its sync is complete and its lag is small, replies start to wait for its
+///    acknowledgements.
+/// 2. When it has acknowledged all changes made before step 1, it has joined. The leader then
+///    proposes it for the record's list of members in sync.
 ///
 /// Replies do not wait for a member that is too slow to be in sync.
 #[derive(Default)]
 struct JoinProgress {
-    /// The last acknowledged watermark; `None` before the first, and during a sync.
+    /// The last acknowledged watermark; `None` before the first one and during a sync.
     watermark: Option<SentWatermark>,
     /// The time up to which the member has all changes.
     synced_until: Millis,
-    /// The ends of the journals at the time when replies started to wait; `None` while they do not
-    /// wait.
+    /// The ends of the journals when replies started to wait for the member; `None` while they do
+    /// not wait.
     ends: Option<Vec<u64>>,
     has_joined: bool,
 }
@@ -146,15 +151,15 @@ impl JoinProgress {
     ) {
         let acks = journals.acks();
         if !is_synced {
-            // A sync of the follower is under way or needed.
+            // The follower needs a sync, or one is under way.
             *self = Self::default();
             return;
         }
         let is_new = watermark.is_some();
         self.watermark = watermark.or(self.watermark.take());
         self.synced_until = synced_until.unwrap_or(self.synced_until);
-        // Replies stop waiting for a follower that was too slow. They also stop when an earlier
-        // connection of the same follower ends late.
+        // Replies stop waiting if the follower was too slow, or if an earlier connection of the
+        // same follower ends late. In both cases, start again.
         let starts = self.ends.is_none() || !acks.requires(process.incarnation);
         if starts && !is_caught_up(self.synced_until, boot_millis()) {
             (self.ends, self.has_joined) = (None, false);

@@ -13,52 +13,52 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time without received bytes after which a leader counts as unreachable: a leader sends ten
-/// heartbeats a second. It is also the write timeout of the connection. The simulation has a copy
-/// (`tests/it/election/nodes.rs` of `larder-replica`).
+/// heartbeats a second. It is also the write timeout of the connection. The election simulation of
+/// `larder-replica` repeats this value (`tests/it/election/nodes.rs`).
 const LEADER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The interval at which a waiting read checks for the shutdown of the node, and for another
-/// leader.
+/// The interval at which a waiting read checks whether the node shuts down or has another leader.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The minimum pause before another attempt to connect. The simulation has a copy,
-/// `CONNECT_INTERVAL`.
+/// The minimum pause before another attempt to connect. The election simulation repeats this value
+/// as `CONNECT_INTERVAL`.
 const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The maximum pause before another attempt to connect.
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The maximum wait for a view of the record that no longer names this node, before a full sync.
+/// How long a follower waits, before a full sync, until the record no longer lists it as in sync.
 const FULL_SYNC_WAIT_MAX: Duration = Duration::from_millis(500);
-/// The interval of checks in this wait.
+/// The interval at which this wait checks the record.
 const FULL_SYNC_WAIT_TICK: Duration = Duration::from_millis(10);
 /// The maximum number of bytes of one read.
 const READ_LEN: usize = 256 << 10;
 
 pub(crate) struct Follower {
     node: Arc<Node>,
-    /// The name of this node for the leader of `--follow`: the first address at which it serves
-    /// clients.
+    /// The name that this node presents to the leader of `--follow`: the first address at which it
+    /// serves clients.
     name: String,
     stop: Arc<Stop>,
 }
 
-/// The heartbeats of a connection. They measure the delay of the stream.
+/// Measures the delay of the stream by its heartbeats.
 #[derive(Default)]
 struct Heartbeats {
     last: u64,
-    /// The minimum difference between a heartbeat's arrival time on the local clock and its send
-    /// time on the leader's clock. The second value is the arrival time of that heartbeat.
+    /// The smallest difference so far between the arrival time of a heartbeat on the local clock
+    /// and its send time on the leader's clock, in milliseconds; and the arrival time of that
+    /// heartbeat.
     least: Option<(i128, Millis)>,
 }
 
 impl Heartbeats {
-    /// Notes the number of the last heartbeat. Returns whether it is a new one.
+    /// Records the number of the last heartbeat. Returns whether that heartbeat is new.
     fn note(&mut self, number: u64) -> bool {
         std::mem::replace(&mut self.last, number) < number
     }
 
-    /// Returns the delay of a heartbeat compared with the fastest one. `sent` is its send time on
+    /// Returns how much longer a heartbeat took than the fastest one. `sent` is its send time on
     /// the leader's clock.
     fn delay(&mut self, sent: u64, now: Millis) -> Millis {
         let difference = i128::from(now) - i128::from(sent);
-        // The rates of the clocks may differ by a thousandth.
+        // The clocks may drift apart by a thousandth of the elapsed time.
         let least = self.least.map_or(difference, |(least, since)| {
             least + i128::from(now.saturating_sub(since) / 1000)
         });
@@ -71,7 +71,7 @@ impl Heartbeats {
 
 /// The leader that a follower follows.
 enum FollowedLeader<'g> {
-    /// The server at this address (`--follow`).
+    /// The server at an address (`--follow`).
     At(&'g str),
     /// The leader of the group.
     Of(&'g Group, Process),
@@ -101,8 +101,7 @@ impl Follower {
         }
     }
 
-    /// Follows the leader of the group, and prepares this node for its own leadership when it is
-    /// elected.
+    /// Follows the leader of the group. When this node is elected, prepares it for its leadership.
     pub(crate) fn follow_group(&self, group: &Group, engine: erased::Handle) {
         let mut applier = match group.journals() {
             Some(journals) => Applier::for_member(engine, Arc::clone(journals)),
@@ -155,9 +154,9 @@ impl Follower {
         }
     }
 
-    /// Follows until the connection ends. Logs the reason. Logs nothing if the node shuts down, if
-    /// the group has another leader or none, or if this attempt could not connect for the same
-    /// reason as the last one. Returns whether there was a connection.
+    /// Follows until the connection ends, and logs the reason. Logs nothing if the node shuts down,
+    /// if the group has another leader or none, or if this attempt failed to connect for the same
+    /// reason as the last one. Returns whether the connection was established.
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,
@@ -204,8 +203,8 @@ impl Follower {
             link.note_connected();
         }
         applier.start_stream(incarnation);
-        // After a resume, the first frame may be a flush, so this replica answers no lookups until
-        // the first heartbeat.
+        // After a resume, the first frame may be a flush. This replica answers no lookups until the
+        // first heartbeat.
         leader.note_data_until(None);
         let mut heartbeats = Heartbeats::default();
         self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;
@@ -326,7 +325,7 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Returns whether the group has another leader now, or none. Always false for `--follow`.
+    /// Returns whether the group now has another leader or none. Always false for `--follow`.
     fn is_replaced(&self) -> bool {
         match self {
             Self::At(_) => false,
@@ -336,7 +335,8 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Prepares a sync. Returns false if this node must keep its items as they are.
+    /// Prepares a sync. Returns false if this node must not start the sync, because it must keep
+    /// its items.
     fn may_sync(&self, kind: SyncKind) -> bool {
         match self {
             Self::At(_) => true,
@@ -352,8 +352,9 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Starts a full sync. The leader has removed this node from the record, but this node's view of
-    /// the record may be older.
+    /// Starts a full sync. Returns false if the record still lists this node as in sync. The leader
+    /// has removed it from the record, but this node's view may be older, so reads the record again
+    /// for up to [`FULL_SYNC_WAIT_MAX`].
     fn start_full_sync(&self, group: &Group) -> bool {
         let end = Instant::now() + FULL_SYNC_WAIT_MAX;
         loop {
@@ -368,7 +369,7 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Notes the time up to which this node has all changes. `None` means that it lacks items, or
+    /// Records the time up to which this node has all changes. `None` means that it lacks items, or
     /// that the time is unknown.
     fn note_data_until(&self, time: Option<Millis>) {
         if let Self::Of(group, _) = self {
@@ -376,7 +377,8 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Notes that this node has all items, if `is_synced`.
+    /// Ends the sync of this member if `is_synced` is true and the member still counts as lacking
+    /// items.
     fn note_synced(&self, is_synced: bool) {
         if let Self::Of(group, _) = self
             && is_synced
@@ -386,8 +388,8 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Handles a heartbeat with this end of CAS values. Returns whether this member makes an election
-    /// promise.
+    /// Handles a heartbeat. `cas_end` is the end of the CAS values in it. Returns whether this
+    /// member makes an election promise.
     fn promise(&self, cas_end: u64) -> bool {
         match self {
             Self::At(_) => false,

@@ -1,12 +1,13 @@
-//! The waker of a sender that waits for reads from slower storage. The sender waits at the notifier
-//! of its journals.
+//! The waker of a sender that waits for reads from flash. The sender waits at the notifier of its
+//! journals.
 
 use larder_store::journal::Notifier;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
-/// A waker that wakes the thread that waits at the notifier of the journals, and records the wake.
+/// Notifies the notifier of the journals, which wakes the thread that waits there, and records the
+/// wake.
 #[derive(Debug)]
 pub(crate) struct JournalWaker {
     notifier: Arc<Notifier>,

@@ -19,18 +19,19 @@ use std::time::Duration;
 
 /// The maximum number of connected followers.
 const FOLLOWERS_MAX: usize = 16;
-/// The time for which an idle sender lets changes gather, unless a reply waits for them. Larger
-/// batches need less CPU time.
+/// How long an idle sender lets changes gather, unless a reply waits for them. Larger batches need
+/// less CPU time.
 const REST: Duration = Duration::from_millis(1);
 
-/// The interval of checks whether a member that needs a full sync is still in the record.
+/// The interval at which a sender checks whether the record still lists a member that needs a full
+/// sync.
 const EXCLUSION_TICK: Duration = Duration::from_millis(5);
 
 /// The cache of a server that has followers.
 pub struct ReplicatedCache {
     /// The cache whose handles append their changes to the journals.
     pub journaled: erased::Cache,
-    /// The cache whose handles append nothing, for readers.
+    /// The same cache with handles that append nothing. Only for reading.
     pub plain: erased::Cache,
     /// The journals of changes for followers.
     pub journals: Arc<Journals>,
@@ -46,8 +47,8 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Serves a follower until its connection ends. `position` is the position from which the
-    /// follower could resume or start a delta sync; `None` if the follower needs a full sync.
+    /// Serves a follower until its connection ends. From `position`, the follower could resume or
+    /// start a delta sync. It is `None` if the follower needs a full sync.
     ///
     /// # Errors
     /// The follower is refused.
@@ -78,7 +79,8 @@ impl Leader {
         let ended = self.stream(sender, journals, stream, &status, member.as_ref());
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, leadership, link }) = &member {
-            // A later connection of the member, or a later leadership, has its own state.
+            // Leave the state of a later connection of the member, or of a later leadership,
+            // unchanged.
             let is_last = group.update(|member, _| {
                 let is_last = link.is_current() && member.leadership_epoch() == Some(*leadership);
                 if is_last {
@@ -129,7 +131,7 @@ impl Leader {
             let read = acks.join().unwrap_or(Ok(()));
             match sent {
                 Err(PeerError::Local(error)) => Err(error.into()),
-                // If the follower has disconnected, the reader's error has the reason.
+                // If the follower has disconnected, the error of the reader states the reason.
                 sent => read.and(sent),
             }
         })
@@ -149,8 +151,8 @@ impl Leader {
         let clock = self.node.clock.clone();
         let (mut out, mut heartbeats) = (Vec::new(), HeartbeatSchedule::default());
         let (mut sent_bytes, mut rested_after) = (0, 0);
-        // A full sync removes all items first, so it starts only after the member, which might become
-        // the leader, is no longer in sync.
+        // A full sync first removes all items of the member. It starts only when the member is no
+        // longer in sync: a member in sync may become the leader.
         let mut still_in_sync = member.filter(|_| sender.starts_with_full_sync());
         if let Some(FollowingMember { process, group, leadership, .. }) = still_in_sync {
             group.update(|member, _| {
@@ -198,11 +200,12 @@ impl Leader {
                 continue;
             }
             if sender.starts_with_full_sync() && sender.counts().overruns > 0 && member.is_some() {
-                // The member may be in sync. Its next connection starts with a full sync.
+                // This full sync would remove the items of a member that may be in sync. Its next
+                // connection starts with a full sync.
                 return Err(LocalError::Overrun.into());
             }
             let step = sender.step(now, &waker, &mut out);
-            // Record the watermarks before the write, so that their acknowledgements find them.
+            // Record the watermarks before the write: their acknowledgements may arrive at once.
             let watermarks = sender.take_watermarks();
             if member.is_some() {
                 status.note_watermarks(watermarks);
@@ -211,7 +214,7 @@ impl Leader {
             sent_bytes += out.len() as u64;
             out.clear();
             let rests = matches!(step, Step::Idle) && sender.batch() != rested_after;
-            // The sender rests once after each batch, so that more changes gather for the next one.
+            // The sender rests once after each batch, while changes gather for the next one.
             let rest = if rests { REST } else { Duration::ZERO };
             note(&sender, status, &clock, sent_bytes, rest);
             match step {
@@ -234,7 +237,8 @@ impl Leader {
     }
 }
 
-/// Updates the status of a follower. `rest` is the time for which its sender will rest.
+/// Updates the status of a follower. `rest` is how long its sender rests next, which adds to the
+/// lag.
 fn note(
     sender: &Sender<erased::Handle>,
     status: &FollowerStatus,

@@ -1,8 +1,8 @@
 //! Replication: a leader sends its items and changes to followers (`--replicate-on`). A follower
 //! stores the items and changes of its leader (`--follow`, `--cluster`).
 //!
-//! A leader has two threads for each follower: one sends, with its own handle to the cache, and one
-//! reads acknowledgements. A follower has one thread.
+//! A leader has two threads for each follower. One sends and has its own handle to the cache, and
+//! the other reads acknowledgements. A follower has one thread.
 
 mod acks;
 mod follower;

@@ -1,4 +1,4 @@
-//! The role of a node for clients of Redis: `ROLE` and `INFO replication`.
+//! The role of a node in the replies to Redis's `ROLE` and `INFO replication`.
 
 use super::status::{FollowerStatus, LinkStats};
 use crate::group::Group;
@@ -26,7 +26,7 @@ impl Node {
         Some(Replication { link, followers: followers.collect(), offset })
     }
 
-    /// Returns the link to the leader, or `None` if this node leads, or never follows.
+    /// Returns the link to the leader. `None` if this node leads or never follows.
     fn link_info(&self) -> Option<Link> {
         let stats = self.replication.link.as_ref()?.stats();
         let leader = match self.group.as_deref().map(|group| (group, group.role())) {
@@ -51,8 +51,8 @@ impl Node {
     }
 }
 
-/// Returns the values of a follower. `offset` is the sum of the ends of this node's journals, in
-/// bytes.
+/// Returns the reported values of a follower. `offset` is the sum of the ends of this node's
+/// journals, in bytes.
 fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
     let stats = follower.stats();
     let (host, port) =
@@ -71,8 +71,8 @@ fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) 
     }
 }
 
-/// Returns the host and port of a node: for clients, or for members if the node has published no
-/// address for clients. Returns `None` if it has published no addresses.
+/// Returns the host and port of a node's address for clients, or of its address for members if it
+/// has published none for clients. Returns `None` if it has published no addresses.
 fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
     group.read(|member| {
         let addresses = member.view().addresses.get(node)?;
@@ -81,7 +81,7 @@ fn client_address(group: &Group, node: &str) -> Option<(String, u16)> {
     })
 }
 
-/// Returns the parts of `HOST:PORT` or `[V6]:PORT`; port 0 if there is none.
+/// Splits `HOST:PORT` or `[V6]:PORT`. The port is 0 if it is missing or invalid.
 fn host_and_port(address: &str) -> (String, u16) {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     (host_of(address).to_owned(), port.unwrap_or_default())

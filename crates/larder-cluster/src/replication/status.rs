@@ -12,34 +12,35 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The maximum number of tracked heartbeats without an acknowledgement: the heartbeats of one
-/// minute. Later ones are not tracked.
+/// minute. Further heartbeats are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
 /// The maximum number of tracked watermarks without an acknowledgement. The next one replaces the
 /// newest.
 const WATERMARKS_MAX: usize = 1024;
-/// The maximum number of batches whose acknowledgements are distinguished. More batches are merged.
+/// The maximum number of tracked batches without an acknowledgement. Further batches are merged
+/// into the last one.
 const BATCHES_MAX: usize = 1024;
 
 /// The followers of a node, and its link to a leader.
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
-    /// The totals of the connections of followers that have ended. Locked after `followers`.
+    /// The totals of followers' ended connections. Lock order: `followers` before this.
     ended: Mutex<SyncTotals>,
-    /// The number of followers that have connected.
+    /// The number of follower connections so far.
     admitted: AtomicU64,
     /// The number of connections that failed in the handshake or were refused: see
     /// [`PeerError::counts_as_refused`](crate::error::PeerError::counts_as_refused).
     pub(crate) refused: AtomicU64,
-    /// The link to a leader; `None` if this node never follows, that is without `--follow` and
-    /// `--cluster`.
+    /// The link to a leader; `None` without `--follow` and `--cluster`, because this node then
+    /// never follows.
     pub link: Option<LinkStatus>,
     /// The journals whose changes followers receive; unset without `--replicate-on`.
     journals: OnceLock<Arc<Journals>>,
 }
 
-/// Totals over all connections of followers.
+/// Totals over all connections of followers, including ended ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncTotals {
     /// The number of started full syncs.
@@ -61,19 +62,19 @@ impl ReplicationStatus {
         Self { link, ..Self::default() }
     }
 
-    /// Returns the number of followers that have connected so far.
+    /// Returns the number of follower connections so far.
     pub fn admitted(&self) -> u64 {
         self.admitted.load(Relaxed)
     }
 
-    /// Returns the number of connections that failed in the handshake or were refused.
-    /// Excludes members that mistake this node for the leader of their group, and imports of slots
-    /// that the state of the migration does not allow.
+    /// Returns the number of connections that failed in the handshake or were refused. Excludes
+    /// members that mistake this node for the leader of their group, and imports that start
+    /// although the migration is not planned.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// Returns the connected followers, in the order of their connections.
+    /// Returns the connected followers in the order in which they connected.
     pub fn followers(&self) -> Vec<Arc<FollowerStatus>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -88,7 +89,7 @@ impl ReplicationStatus {
         self.journals.get().map(|journals| journals.ends().iter().sum())
     }
 
-    /// Adds a follower, unless there are `max` already. Returns whether it was added.
+    /// Adds a follower unless `max` followers are connected. Returns whether it was added.
     pub(crate) fn add(&self, follower: Arc<FollowerStatus>, max: usize) -> bool {
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = followers.len() < max;
@@ -121,8 +122,8 @@ impl ReplicationStatus {
 /// The leader's view of a follower.
 #[derive(Debug, Default)]
 pub struct FollowerStatus {
-    /// The name of the node for a member of a group, otherwise the first address at which the
-    /// follower serves clients.
+    /// For a member of a group, the name of the node. For other followers, the first address at
+    /// which the follower serves clients.
     pub name: String,
     /// The address from which the follower has connected.
     pub address: String,
@@ -132,14 +133,14 @@ pub struct FollowerStatus {
 #[derive(Clone, Debug, Default)]
 struct FollowerState {
     stats: FollowerStats,
-    /// The batches that the follower has not acknowledged yet: the number of each batch, and the
+    /// The batches that the follower has not acknowledged yet: for each one, its number and the
     /// number of item states in it.
     batches: VecDeque<(u64, u64)>,
-    /// The heartbeats that the follower has not acknowledged yet, by number.
+    /// The heartbeats that the follower has not acknowledged yet, with their numbers.
     heartbeats: VecDeque<(u64, SentHeartbeat)>,
     /// The watermarks that the follower has not acknowledged yet.
     watermarks: VecDeque<SentWatermark>,
-    /// The time from the last acknowledged heartbeat to its acknowledgement.
+    /// The time between the last acknowledged heartbeat and its acknowledgement.
     round_trip: Duration,
 }
 
@@ -150,21 +151,22 @@ struct SentHeartbeat {
     at: Instant,
     /// The send time on the clock of election promises.
     boot_millis: Millis,
-    /// The age of the oldest unsent change at that time, in milliseconds.
+    /// The age of the oldest unsent change when the heartbeat was sent, in milliseconds.
     behind: Millis,
     /// The end of CAS values in the heartbeat.
     cas_end: u64,
 }
 
-/// The progress of a follower that an acknowledgement reports.
+/// The progress of a follower since its previous acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct AckProgress {
-    /// The send time of the last acknowledged heartbeat and the end of CAS values in it, if a new one
-    /// is acknowledged.
+    /// The send time of the last acknowledged heartbeat, and the end of the CAS values in it.
+    /// `None` if no further heartbeat is acknowledged.
     pub(crate) heartbeat: Option<ElectionPromise>,
-    /// The time up to which the follower has all changes, if a new heartbeat is acknowledged.
+    /// The time up to which the follower has all changes. `None` if no further heartbeat is
+    /// acknowledged.
     pub(crate) synced_until: Option<Millis>,
-    /// The last acknowledged watermark, if it is a new one.
+    /// The last acknowledged watermark. `None` if no further watermark is acknowledged.
     pub(crate) watermark: Option<SentWatermark>,
 }
 
@@ -177,7 +179,7 @@ pub struct FollowerStats {
     pub is_full_syncing: bool,
     /// The number of bytes of the journals that the follower's sender has not read yet.
     pub lag_bytes: u64,
-    /// The number of changes that are unsent or not acknowledged.
+    /// The number of changes that are unsent, or sent but not acknowledged.
     pub lag_keys: u64,
     /// The upper bound of the replication lag.
     pub lag: Duration,
@@ -190,15 +192,16 @@ impl FollowerStatus {
         Self { name, address, state: Mutex::default() }
     }
 
-    /// Updates the values of the sender. `stats.lag_keys` must be the number of unsent changes,
-    /// `batch` the last batch.
+    /// Updates the values of the sender. `stats.lag_keys` must be the number of unsent changes, and
+    /// `batch` the number of the last batch.
     pub(crate) fn note(&self, stats: FollowerStats, batch: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.stats.counts.states;
         let states = stats.counts.states - before.min(stats.counts.states);
         let is_full = state.batches.len() >= BATCHES_MAX;
         match state.batches.back_mut().filter(|_| is_full) {
-            // The states of both count as unacknowledged until the later batch is acknowledged.
+            // Merge the batches: the states of both stay unacknowledged until the later batch is
+            // acknowledged.
             Some(last) => *last = (batch, last.1 + states),
             None if states > 0 => state.batches.push_back((batch, states)),
             None => (),
@@ -215,12 +218,12 @@ impl FollowerStatus {
         }
     }
 
-    /// Adds watermarks, before they are sent.
+    /// Adds watermarks. Call this before they are sent.
     pub(crate) fn note_watermarks(&self, watermarks: Vec<SentWatermark>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for watermark in watermarks {
             if state.watermarks.len() >= WATERMARKS_MAX {
-                // A later watermark includes an earlier one.
+                // Drop the newest one: the next watermark includes it.
                 state.watermarks.pop_back();
             }
             state.watermarks.push_back(watermark);
@@ -252,8 +255,8 @@ impl FollowerStatus {
         acked
     }
 
-    /// Returns the current values for statistics. `lag_keys` includes sent changes without an
-    /// acknowledgement, and `lag` includes the time of a round trip.
+    /// Returns the current values for statistics. Here, `lag_keys` includes sent changes without an
+    /// acknowledgement, and `lag` includes the round-trip time.
     pub fn stats(&self) -> FollowerStats {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats = state.stats;
@@ -289,18 +292,18 @@ pub struct LinkStats {
     pub state: &'static str,
     /// Whether this node has the items of the leader, apart from replication lag.
     pub is_synced: bool,
-    /// The upper bound of the replication lag; `None` during a sync, and before the first heartbeat
+    /// The upper bound of the replication lag; `None` during a sync, or before the first heartbeat
     /// with a known lag.
     pub lag: Option<Duration>,
     behind: Duration,
-    /// The position in the leader's journals, in bytes, up to which this follower has all changes:
-    /// the sum of the offsets of the last watermark. `None` before the first watermark, and during
-    /// a sync.
+    /// The position in the leader's journals up to which this follower has all changes, in bytes:
+    /// the sum of the offsets of the last watermark. `None` before the first watermark or during a
+    /// sync.
     pub offset: Option<u64>,
     /// The time since bytes last arrived from the leader. Bytes that arrive while this follower's
     /// lag is unknown do not count. `None` before the first heartbeat with a known lag.
     pub silence: Option<Duration>,
-    /// The time since the last connection ended, even if there is a new one; `None` if none has
+    /// The time since a connection last ended, even if there is a new one; `None` if none has
     /// ended.
     pub down: Option<Duration>,
     /// The counters of the stream.
@@ -309,8 +312,8 @@ pub struct LinkStats {
     pub connections: u64,
     /// The number of bytes received from leaders so far.
     pub received_bytes: u64,
-    /// The reason why there is no connection; empty while there is one, before the first failure,
-    /// and when this node has started to lead.
+    /// The reason why there is no connection. Empty while there is a connection, before the first
+    /// failure, or if this node has started to lead.
     pub error: String,
 }
 
@@ -330,7 +333,7 @@ impl LinkStatus {
         error.clone_into(&mut state.stats.error);
     }
 
-    /// Notes that this server leads: it has no lag, and follows no other server.
+    /// Records that this server leads. It then has no link, and no lag.
     pub(crate) fn note_leading(&self) {
         self.note_lost("");
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -338,7 +341,8 @@ impl LinkStatus {
         state.stats.is_synced = false;
     }
 
-    /// Updates the values of the applier. `bytes` is the number of bytes since the last call.
+    /// Updates the values of the applier. `bytes` is the number of bytes received since the last
+    /// call.
     pub(crate) fn note(&self, applier: &Applier<erased::Handle>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(behind) = applier.lag_ms() {
