@@ -70,14 +70,14 @@ pub(crate) enum Violation {
     NotMember,
 }
 
-/// A reason on this node's side why a connection ends or is not established.
+/// A reason on this node's side for which a connection ends or is not established.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
     /// The node shuts down.
     #[error("this node shuts down")]
     Stopped,
-    /// The connection is obsolete: the peer no longer leads, or this node has closed the connection
-    /// or shuts down.
+    /// This node no longer needs the connection: the peer no longer leads, or this node has closed
+    /// the connection or shuts down.
     #[error("the connection was replaced")]
     Replaced,
     /// The node does not lead its group.
@@ -86,7 +86,7 @@ pub(crate) enum LocalError {
     /// The node has lost the leadership of its group, or shuts down during an import.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
-    /// A journal has overwritten changes that were not sent to the follower.
+    /// A journal has overwritten changes before they were sent to the follower.
     #[error("the follower was too slow for the journals, and needs a full sync")]
     Overrun,
     /// The maximum number of followers is connected.

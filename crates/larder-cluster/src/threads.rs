@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 pub struct NodeThreads {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
-    /// The reason why this node has left its group; unset before.
+    /// The reason why this node has left its group; unset until it has.
     left: Arc<OnceLock<MembershipError>>,
 }
 
@@ -37,8 +37,8 @@ pub enum JoinError {
 }
 
 impl NodeThreads {
-    /// Starts to follow the leader of `--follow`, if there is one. `name` identifies this node to
-    /// the leader.
+    /// If `--follow` is set, starts to follow that leader. `name` identifies this node to the
+    /// leader.
     ///
     /// # Errors
     /// Creating the socket pair of the shutdown flag or spawning a thread failed.
@@ -74,9 +74,10 @@ impl NodeThreads {
         self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
-    /// Joins the group of the node, if it is a member of one. Waits until the cluster has an
-    /// identity and the lease of an earlier process of the node has ended, unless `continues` returns
-    /// false. Shuts the server down if the node cannot be a member later: see [`Self::stop`].
+    /// Joins the group of the node, if it has one. Waits until the cluster has an identity and the
+    /// lease of an earlier process of the node has ended. Stops waiting if `continues` returns
+    /// false. If the node later cannot stay a member, a thread shuts the server down, and
+    /// [`Self::stop`] returns the reason.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -140,7 +141,7 @@ impl NodeThreads {
         self.spawn("forwarder", move || forwarder.run(&local, &me, &credentials, &stop))
     }
 
-    /// Starts the thread that reads the shard map, and that starts a forwarder to each other group.
+    /// Starts the thread that reads the shard map and starts a forwarder to each other group.
     fn start_map_watch(
         &mut self,
         node: &Arc<Node>,
@@ -167,7 +168,7 @@ impl NodeThreads {
     pub fn stop(self) -> Result<(), JoinError> {
         self.stop.set();
         for thread in self.threads {
-            // The panic of a thread is in the log already.
+            // A panic of the thread is already in the log.
             let _ = thread.join();
         }
         self.left.get().cloned().map_or(Ok(()), |error| Err(error.into()))

@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The time for which a server without a lease stays in the list. Clients redistribute keys when
-/// the list changes, so a short restart must not change it.
+/// How long a server without a lease stays in the list. Clients redistribute keys when the list
+/// changes, so a short restart must not change it.
 const ABSENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The list of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Discovery {
-    /// The version of the list, which rises by 1 with each change. 0 follows 2³¹ - 1.
+    /// The version of the list. Each change increments it. It wraps from 2³¹ - 1 to 0.
     pub version: u32,
-    /// Addresses for clients, `HOST:PORT`, sorted.
+    /// The sorted addresses for clients, as `HOST:PORT`.
     pub servers: Vec<String>,
 }
 
-/// The keeper of the list, which reads and updates it. Each group's leader updates the list; the
-/// other nodes only read it.
+/// Reads and updates the list. The leader of each group updates it. The other nodes only read it.
 #[derive(Debug)]
 pub struct DiscoveryKeeper {
     etcd: Etcd,
     cluster: String,
-    /// The last time at which an update found a lease of a node, by the node's address for clients.
+    /// The time at which an update last found the lease of a node, by the node's address for
+    /// clients.
     seen: BTreeMap<String, Instant>,
     started: Instant,
 }
@@ -56,7 +56,7 @@ impl DiscoveryKeeper {
     /// Computes the list from the nodes and their leases, and writes it if it has changed. Returns
     /// the computed list.
     ///
-    /// If another leader changes the list at the same time, the list of that leader stays in etcd.
+    /// If another leader changes the list at the same time, etcd keeps the list of that leader.
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -77,8 +77,7 @@ impl DiscoveryKeeper {
                 self.seen.insert(address.clone(), now);
             }
             let seen = self.seen.get(&address).copied();
-            // A new keeper has not seen any lease yet. It assumes that it last saw the listed
-            // servers when it started.
+            // A new keeper assumes that the listed servers had their leases when it started.
             let absent_since =
                 seen.or_else(|| list.servers.contains(&address).then_some(self.started));
             if absent_since.is_some_and(|since| now.duration_since(since) < ABSENCE_MAX) {
@@ -97,7 +96,7 @@ impl DiscoveryKeeper {
     }
 }
 
-/// Returns the list and its revision; an empty list if there is none, or it is malformed.
+/// Returns the list and its revision. The list is empty if it is absent or malformed.
 fn decode(listed: Option<&KeyValue>) -> (Discovery, u64) {
     let list = listed.and_then(|listed| serde_json::from_slice(&listed.value).ok());
     (list.unwrap_or_default(), listed.map_or(0, |listed| listed.revision))

@@ -1,4 +1,4 @@
-//! The record of a group in etcd, and the requests of operators.
+//! The record of a group in etcd, and operators' requests to the group.
 
 use crate::GroupName;
 use crate::client::Etcd;
@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 /// The lifetime of a request for a leadership transfer, in seconds.
 pub const TRANSFER_REQUEST_SECS: u64 = 5;
 
-// A request must not expire before the transfer that carries it out ends.
+// A request must outlast the transfer that carries it out.
 const _: () = assert!(TRANSFER_TIME_MAX < TRANSFER_REQUEST_SECS * 1000);
 
-/// A group in etcd.
+/// A client for the keys of a group in etcd.
 #[derive(Debug)]
 pub struct EtcdGroup {
     etcd: Etcd,
@@ -29,14 +29,14 @@ pub struct EtcdGroup {
 }
 
 impl EtcdGroup {
-    /// Creates the access to a group.
+    /// Creates a client for a group.
     #[must_use]
     pub fn new(etcd: Etcd, name: GroupName) -> Self {
         Self { etcd, name }
     }
 
-    /// Sets which changes wait for acknowledgements. Overrides `--ack` of the group's nodes, which
-    /// `None` restores.
+    /// Sets which changes wait for acknowledgements. The setting overrides `--ack` of the group's
+    /// nodes. `None` removes the setting.
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -56,8 +56,8 @@ impl EtcdGroup {
         restore(&mut self.etcd, &self.name.key("groups"), |value| read_record(value).is_some())
     }
 
-    /// Requests a leadership transfer from the leader of this epoch, to the node `to` or to any
-    /// member in sync. The request expires after [`TRANSFER_REQUEST_SECS`].
+    /// Requests that the leader of this epoch transfers its leadership to the node `to`, or to any
+    /// member in sync if `to` is `None`. The request expires after [`TRANSFER_REQUEST_SECS`].
     ///
     /// # Errors
     /// [`CoordinatorError`].
@@ -70,8 +70,8 @@ impl EtcdGroup {
         self.etcd.put(&self.name.key("transfer"), &request, Some(TRANSFER_REQUEST_SECS))
     }
 
-    /// Removes the addresses of a node, if no process of it is live and the record has this
-    /// revision (0: there is none).
+    /// Removes the addresses of a node if no process of the node is live and the group's record has
+    /// this revision (0: the group has no record).
     ///
     /// # Errors
     /// [`CoordinatorError`]: the addresses may have been removed.

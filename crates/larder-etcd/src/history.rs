@@ -1,15 +1,16 @@
-//! Earlier values of a key, which etcd keeps until it is compacted. With them, nodes repair a key
-//! that was deleted or overwritten by mistake.
+//! Repairs a key that was deleted or overwritten by mistake. etcd keeps earlier values of a key
+//! until it compacts its history.
 
 use crate::client::requests::Range;
 use crate::client::{EarlierValue, Etcd};
 use larder_replica::{CoordinatorError, Revision};
 
-/// The maximum number of malformed values in a row for which [`restore`] looks further back.
+/// The maximum number of earlier revisions of a key that [`restore`] reads.
 const MALFORMED_MAX: usize = 10;
 
-/// Replaces a malformed value by the last valid one before it. Returns false if etcd has no earlier
-/// valid value. Does nothing if another process changes the key at the same time.
+/// Replaces a malformed value by the last valid one before it. Returns false if it finds no valid
+/// earlier value. If another process changes the key at the same time, does not replace the value,
+/// and returns true.
 ///
 /// # Errors
 /// [`CoordinatorError`]: the value may have been replaced.
@@ -35,8 +36,8 @@ pub(crate) fn restore(
 }
 
 /// Writes the last value of a deleted key again. The key had a value at the revision `existed_at`.
-/// Returns false if etcd no longer has the value. Does nothing if another process writes the key at
-/// the same time.
+/// Returns false if etcd no longer has that value. If another process writes the key at the same
+/// time, does not write it, and returns true.
 ///
 /// # Errors
 /// [`CoordinatorError`]: the value may have been written.
@@ -48,7 +49,7 @@ pub(crate) fn restore_deleted(
     let Some(mut absent_at) = etcd.revision()? else { return Ok(false) };
     let mut last = None;
     let mut low = existed_at;
-    // Search for the revision that has deleted the key.
+    // Binary search for the revision that deleted the key.
     while absent_at > low {
         let middle = low + (absent_at - low) / 2;
         match etcd.read_at(key, middle)? {
@@ -57,7 +58,7 @@ pub(crate) fn restore_deleted(
                 low = middle + 1;
             }
             EarlierValue::Absent => absent_at = middle,
-            // Later revisions may not be compacted.
+            // This revision is compacted. Later ones may still be available.
             EarlierValue::Unknown => low = middle + 1,
         }
     }

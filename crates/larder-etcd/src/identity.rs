@@ -1,9 +1,9 @@
 //! The identity of a cluster: a random number, and a fingerprint of the cluster secret. It
 //! distinguishes clusters with the same name.
 //!
-//! The first process of a cluster writes the key, and a process that knows the identity writes it
-//! again if etcd has lost it. So a change of the identity means that etcd has another cluster of
-//! this name.
+//! The first process of a cluster writes the key. If etcd loses the key, a process that knows the
+//! identity writes it again. If the identity in etcd differs, etcd has another cluster of this
+//! name.
 
 use crate::client::requests::{KeyValue, Range, has_revision, has_value, put_request};
 use crate::cluster_key;
@@ -28,7 +28,7 @@ impl IdentityJson {
         Self { identity, secret }
     }
 
-    /// Returns the value, and its identity as a number. Returns `None` if it is malformed.
+    /// Parses a value. Returns it and its identity as a number, or `None` if it is malformed.
     pub(crate) fn read(text: &[u8]) -> Option<(Self, u128)> {
         let value: Self = serde_json::from_slice(text).ok()?;
         let is_written = value.identity.len() == 32;
@@ -55,10 +55,10 @@ pub struct ClusterIdentity {
 /// The identity in etcd.
 #[derive(Debug)]
 pub(crate) struct FoundIdentity {
-    /// The value of the key. It does not change while a process of the cluster runs.
+    /// The value of the key. It does not change while any process of the cluster is live.
     pub(crate) value: Vec<u8>,
     pub(crate) number: u128,
-    /// Whether this process has drawn the identity.
+    /// Whether this process has chosen the identity.
     pub(crate) is_own: bool,
 }
 
@@ -82,13 +82,13 @@ impl ClusterIdentity {
         self.found.get().is_some()
     }
 
-    /// Returns whether this process has founded the cluster: it has drawn the identity.
+    /// Returns whether this process has founded the cluster by choosing its identity.
     #[must_use]
     pub fn is_founder(&self) -> bool {
         self.found.get().is_some_and(|found| found.is_own)
     }
 
-    /// Notes the identity. An identity never changes, so a second call has no effect.
+    /// Records the identity. An identity never changes, so a second call has no effect.
     pub(crate) fn note(&self, found: FoundIdentity) {
         let _ = self.found.set(found);
     }
@@ -97,8 +97,9 @@ impl ClusterIdentity {
         self.found.get().map(|found| &*found.value).ok_or(CoordinatorError::IdentityPending)
     }
 
-    /// Returns the comparison that etcd has this identity. The revision of the key would not
-    /// suffice: the first key of each new etcd has the same one.
+    /// Returns the comparison, for a transaction, that etcd has this identity. It compares the
+    /// value: the revision would not suffice, because the first key of every new etcd has the same
+    /// revision.
     ///
     /// # Errors
     /// The identity is unknown.
@@ -106,13 +107,14 @@ impl ClusterIdentity {
         Ok(has_value(&self.key, self.value()?))
     }
 
-    /// Returns a read of the key.
+    /// Returns a read of the key, for a transaction.
     pub(crate) fn read_request(&self) -> Value {
         Range::One(self.key.clone()).request()
     }
 
-    /// Examines the key after a failed transaction with [`Self::comparison`]. Returns whether etcd
-    /// has the identity, so that another comparison has failed. Returns false if etcd has lost it.
+    /// Examines the value of the key after a transaction with [`Self::comparison`] has failed.
+    /// Returns true if etcd has the identity: another comparison of the transaction was false.
+    /// Returns false if etcd has lost the identity.
     ///
     /// # Errors
     /// etcd has another cluster of this name, or a malformed identity.
@@ -127,7 +129,7 @@ impl ClusterIdentity {
         }
     }
 
-    /// Returns the comparison that the key is lost, and the write that restores it.
+    /// Returns the comparison that the key is absent, and the write that restores it.
     ///
     /// # Errors
     /// The identity is unknown.
@@ -136,7 +138,7 @@ impl ClusterIdentity {
     }
 }
 
-/// Returns whether a value of the key has the right format.
+/// Returns whether a value of the key is well-formed.
 pub(crate) fn is_valid(value: &[u8]) -> bool {
     IdentityJson::read(value).is_some()
 }

@@ -1,5 +1,5 @@
-//! Finds the identity of a cluster at the start of a process, and replaces the fingerprint of its
-//! secret.
+//! Finds the identity of a cluster when a process starts. Also replaces the fingerprint of the
+//! cluster's secret.
 
 use crate::client::Etcd;
 use crate::client::requests::{Range, has_no_key_below, has_revision, put_request};
@@ -11,11 +11,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time for which etcd must have had no identity before a process draws one. Running processes,
-/// which know the earlier identity, restore it within this time.
+/// How long etcd must have had no identity before a process chooses one. Running processes that
+/// know the earlier identity restore it within this time.
 const ABSENCE_MIN: Duration = Duration::from_secs(2);
 
-/// The reason why the identity is not known.
+/// The reason why finding the identity has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// A request to etcd has failed, or the identity there is malformed.
@@ -54,19 +54,20 @@ impl fmt::Display for OtherSecret {
     }
 }
 
-/// Finds the identity of a cluster, or draws it for a new cluster.
+/// Finds the identity of a cluster, or chooses it for a new cluster.
 #[derive(Debug)]
 pub struct IdentityFinder {
     etcd: Etcd,
     cluster: String,
     identity: Arc<ClusterIdentity>,
     secret: Option<Secret>,
-    /// The first time at which etcd had no identity.
+    /// The time since which etcd has had no identity at every read; `None` if it had one, or if the
+    /// last read failed.
     absent_since: Option<Instant>,
 }
 
 impl IdentityFinder {
-    /// Creates a finder for a process with this cluster secret, which sets `identity`.
+    /// Creates a finder for a process with this cluster secret. The finder sets `identity`.
     ///
     /// # Errors
     /// [`SettingsError`].
@@ -82,8 +83,8 @@ impl IdentityFinder {
     }
 
     /// Reads the identity. Writes a new one if etcd has had none for 2 s. Returns false if the
-    /// caller must call again: etcd has had none for a shorter time, or another process has just
-    /// written it.
+    /// caller must call again, because etcd has had none for less than 2 s, or another process has
+    /// just written it.
     ///
     /// # Errors
     /// [`IdentityError`].
@@ -94,7 +95,7 @@ impl IdentityFinder {
         let key = &self.identity.key;
         let read = self.etcd.read(&[Range::One(key.clone())]);
         if read.is_err() {
-            // Running processes may have failed to restore the identity, too.
+            // While etcd did not answer, running processes could not restore the identity either.
             self.absent_since = None;
         }
         let (text, is_own) = match read?.into_iter().flatten().next() {
@@ -128,16 +129,17 @@ impl IdentityFinder {
 /// The result of [`replace_secret`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretReplaced {
-    /// Processes with the new secret can start.
+    /// The secret was replaced. Processes with the new secret can start.
     Done,
     /// etcd has no cluster of this name.
     NoCluster,
-    /// A process of the cluster is live, or an operator has replaced the secret at the same time.
+    /// A process of the cluster is live, or another operator has replaced the secret at the same
+    /// time.
     Refused,
 }
 
-/// Replaces the fingerprint of a cluster's secret, if no process of the cluster is live. `None`
-/// means that the cluster has no secret any more.
+/// Replaces the fingerprint of a cluster's secret if no process of the cluster is live. With
+/// `None`, the cluster then has no secret.
 ///
 /// # Errors
 /// [`CoordinatorError`]: the fingerprint may have been replaced.

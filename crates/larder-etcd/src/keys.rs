@@ -6,7 +6,7 @@
 //! /larder/1/CLUSTER/live/GROUP/NODE, nodes/GROUP/NODE
 //! ```
 
-/// A valid key. Its names consist of ASCII letters, digits, `-`, `_` and `.`.
+/// A valid key. The names in it consist of ASCII letters, digits, `-`, `_` and `.`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterKey<'k> {
     Identity,
@@ -20,13 +20,13 @@ pub(crate) enum ClusterKey<'k> {
 }
 
 impl<'k> ClusterKey<'k> {
-    /// Parses a key below the prefix of a cluster. Returns `None` for every other key.
+    /// Parses a key under the prefix of a cluster. Returns `None` if the key is invalid.
     pub(crate) fn parse(key: &'k str) -> Option<Self> {
         let is_name = |name: &str| {
             let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             !name.is_empty() && name.chars().all(is_allowed)
         };
-        // The first parts are an empty one, `larder`, `1` and the cluster.
+        // Skip the empty part before the first slash, `larder`, `1` and the cluster.
         let parts: Vec<&str> = key.split('/').skip(4).collect();
         let is_valid = parts.iter().all(|part| is_name(part));
         match *parts.as_slice() {
@@ -43,7 +43,7 @@ impl<'k> ClusterKey<'k> {
         }
     }
 
-    /// Returns the group and the node of a key of a node.
+    /// Returns the group and the node, if the key belongs to a node.
     pub(crate) fn member(self) -> Option<(&'k str, &'k str)> {
         match self {
             Self::Live { group, node } | Self::Node { group, node } => Some((group, node)),

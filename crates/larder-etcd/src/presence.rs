@@ -11,12 +11,12 @@ use serde_json::json;
 use std::fmt;
 use std::time::Duration;
 
-/// The lifetime of a lease without a renewal, in seconds. The simulation (`tests/it/election/nodes.rs` of
-/// `larder-replica`) has a copy, `LEASE`.
+/// The lifetime of a lease without a renewal, in seconds. The election simulation of
+/// `larder-replica` (`tests/it/election/nodes.rs`) repeats this value as `LEASE`.
 pub const LEASE_SECS: u64 = 2;
 
-/// The lease of a process, and the keys of its node: `live`, under the lease, and `nodes`, which
-/// outlives the lease. The process never replaces the keys of another live process.
+/// The lease of a process, and the keys of its node. The key `live` is attached to the lease. The
+/// key `nodes` outlives it. The process never replaces the keys of another live process.
 #[derive(Debug)]
 pub struct Presence {
     etcd: Etcd,
@@ -27,7 +27,7 @@ pub struct Presence {
     lease: Option<u64>,
 }
 
-/// A renewal has failed.
+/// The reason why a renewal has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PresenceError {
     /// A request to etcd has failed.
@@ -41,7 +41,7 @@ pub enum PresenceError {
 /// Another live process that has the name of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameConflict {
-    /// The key of the process in etcd.
+    /// The `live` key of the process in etcd.
     key: String,
     incarnation: u64,
     /// The address for other nodes; `None` if it is unknown.
@@ -51,7 +51,8 @@ pub struct NameConflict {
 }
 
 impl NameConflict {
-    /// Returns the time after which the key is gone if the process has ended.
+    /// Returns the lifetime of the lease. If the process has ended, the key disappears within this
+    /// time.
     #[must_use]
     pub fn lease_time(&self) -> Duration {
         Duration::from_secs(self.lease_secs)
@@ -67,7 +68,8 @@ impl fmt::Display for NameConflict {
 }
 
 impl Presence {
-    /// Creates the presence of a process with these addresses. The first [`Self::renew`] writes it.
+    /// Creates the presence of a process with these addresses. The first [`Self::renew`] writes its
+    /// keys.
     #[must_use]
     pub fn new(etcd: Etcd, name: &GroupName, process: &Process, addresses: Addresses) -> Self {
         let key = |kind| format!("{}/{}", name.key(kind), process.node);
@@ -75,11 +77,11 @@ impl Presence {
         Self { etcd, live_key, node_key, incarnation: process.incarnation, addresses, lease: None }
     }
 
-    /// Renews the lease, or requests a new one if it has expired. Writes both keys if one of them is
-    /// missing or changed. Must be called several times in [`LEASE_SECS`] seconds.
+    /// Renews the lease, or requests a new one if it has expired. Writes both keys if either is
+    /// missing or has changed. Call this several times in [`LEASE_SECS`] seconds.
     ///
     /// # Errors
-    /// [`PresenceError`]. If the name is taken, nothing is written.
+    /// [`PresenceError`]. After a name conflict, nothing was written.
     pub fn renew(&mut self) -> Result<(), PresenceError> {
         let kept = match self.lease.take() {
             Some(lease) => self.keep(lease)?.then_some(lease),
@@ -107,7 +109,7 @@ impl Presence {
             if done.has_succeeded {
                 return Ok(());
             }
-            // The lease is new, an operator has changed a key, or another process has written it.
+            // The lease is new, or an operator or another process has changed a key.
             let mut found = done.ranges.into_iter().map(|keys| keys.into_iter().next());
             let (live, node) = (found.next().flatten(), found.next().flatten());
             if let Some(live) = &live
@@ -121,7 +123,7 @@ impl Presence {
     }
 
     /// Returns the incarnation of the other process that has written `live`. Returns `None` if this
-    /// process has written it, or no process: it has another format, or no lease.
+    /// process has written it, or if no process has: then it is malformed or has no lease.
     fn other_process(&self, live: &KeyValue) -> Option<u64> {
         let incarnation = read_incarnation(&live.value)?;
         (live.lease != 0 && incarnation != self.incarnation).then_some(incarnation)
@@ -139,7 +141,7 @@ impl Presence {
             key: live.key.clone(),
             incarnation,
             address: node.and_then(|node| read_addresses(&node.value)).map(|of| of.members),
-            // etcd raises short lifetimes to one and a half election timeouts.
+            // etcd extends lifetimes shorter than one and a half election timeouts.
             lease_secs: number(&lease, "grantedTTL").unwrap_or(LEASE_SECS),
         })
     }
@@ -147,7 +149,7 @@ impl Presence {
     /// Renews the lease. Returns false if it has expired.
     fn keep(&mut self, lease: u64) -> Result<bool, CoordinatorError> {
         let answer = self.etcd.call("/v3/lease/keepalive", &json!({"ID": lease.to_string()}));
-        // Keep the lease after an error, too, because etcd may have renewed it.
+        // Retain the lease even after an error, because etcd may have renewed it.
         self.lease = Some(lease);
         let answer = answer?;
         let left = answer.get("result").and_then(|result| number(result, "TTL"));

@@ -43,7 +43,8 @@ struct TransferJson {
     to: Option<String>,
 }
 
-/// The shard map: the ranges of each group's slots, and of the slots that each group will import.
+/// The shard map: by group, the ranges of the slots that it owns, and the ranges of the slots that
+/// it will import.
 #[derive(Deserialize, Serialize)]
 struct MapJson {
     slots: BTreeMap<String, String>,

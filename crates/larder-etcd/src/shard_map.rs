@@ -16,10 +16,10 @@ pub struct EtcdShardMap {
     cluster: String,
 }
 
-/// A consistent read of the shard map and of all leaders.
+/// The result of a consistent read of the shard map and all leaders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardMapView {
-    /// The map, if there is one.
+    /// The map, if etcd has one.
     pub map: Option<ShardMap>,
     /// The revision of the map; 0 if there is none.
     pub revision: Revision,
@@ -39,7 +39,7 @@ pub struct LeaderView {
 }
 
 impl EtcdShardMap {
-    /// Creates the access for a cluster.
+    /// Creates a client for the shard map of a cluster.
     #[must_use]
     pub fn new(etcd: Etcd, cluster: String) -> Self {
         Self { etcd, cluster }
@@ -76,8 +76,8 @@ impl EtcdShardMap {
         restore(&mut self.etcd, &key, |value| read_map(value).is_some())
     }
 
-    /// Writes the last map again after it was deleted. There was a map at the revision `existed_at`.
-    /// Returns false if etcd no longer has it.
+    /// Writes the last map again after it was deleted. etcd had a map at the revision `existed_at`.
+    /// Returns false if etcd no longer has the last map.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the map may have been written.
@@ -86,9 +86,9 @@ impl EtcdShardMap {
         restore_deleted(&mut self.etcd, &key, existed_at)
     }
 
-    /// Replaces the map if its revision is `revision` (0: there is none), and if the records of
-    /// these groups have these revisions. Returns the new revision, or `None` if the map or one of
-    /// the records has another revision.
+    /// Replaces the map if it has the revision `revision` (0: etcd has no map), and if the records
+    /// of the groups in `records` have the given revisions. Returns the new revision, or `None` if
+    /// one of these revisions differs.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the map may have been replaced.
@@ -105,13 +105,14 @@ impl EtcdShardMap {
     }
 }
 
-/// Returns the map as text: its value in etcd.
+/// Returns the map in the text format of its value in etcd.
 #[must_use]
 pub fn shown_map(map: &ShardMap) -> String {
     String::from_utf8_lossy(&write_map(map)).into_owned()
 }
 
-/// Returns the group of a record, and its leader.
+/// Returns the name of the group of a record, and the leader. `None` if the key or the record is
+/// malformed.
 fn leader(one: &KeyValue, nodes: &[KeyValue]) -> Option<(String, LeaderView)> {
     let ClusterKey::Record { group } = ClusterKey::parse(&one.key)? else { return None };
     let (record, revision) = (read_record(&one.value)?, one.revision);

@@ -1,4 +1,5 @@
-//! All keys of a cluster, for operators. A malformed key or value does not hide the others.
+//! Reads all keys of a cluster for the commands of operators. Reports malformed keys and values,
+//! and still returns the others.
 
 use crate::client::Etcd;
 use crate::client::requests::{KeyValue, Range};
@@ -13,12 +14,12 @@ use std::fmt;
 /// The groups of a cluster in etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSurvey {
-    /// The groups, by name. The views have no transfer requests. A malformed value is missing, as
-    /// if it were not in etcd.
+    /// The groups, by name. The views have no transfer requests. A view omits malformed values as
+    /// if etcd did not have them.
     pub groups: BTreeMap<String, GroupView>,
-    /// The shard map; `None` if there is none, or it is malformed.
+    /// The shard map; `None` if it is absent or malformed.
     pub map: Option<ShardMap>,
-    /// The malformed keys and values, in the order of their keys.
+    /// The malformed keys, and the keys with malformed values, in ascending order.
     pub faults: Vec<MalformedKey>,
 }
 
@@ -27,11 +28,11 @@ pub struct ClusterSurvey {
 pub struct MalformedKey {
     /// The key. Invalid UTF-8 is replaced.
     pub key: String,
-    /// The kind of the value.
+    /// The kind of value that the key should have.
     pub kind: ValueKind,
-    /// The group of the key; `None` if it has none.
+    /// The group that the key names; `None` if it names none.
     pub group: Option<String>,
-    /// The node of the key; `None` if it has none.
+    /// The node that the key names; `None` if it names none.
     pub node: Option<String>,
 }
 

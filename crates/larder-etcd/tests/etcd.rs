@@ -1,5 +1,5 @@
-//! Tests with a real etcd (Debian's `etcd-server`). Without it, the tests that need a server return
-//! at once.
+//! Tests with a real etcd (Debian's `etcd-server`). If it is not installed, the tests that need a
+//! server pass without testing anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "common/etcd_server.rs"]
@@ -94,7 +94,7 @@ fn a_process_is_live_until_its_lease_ends() {
     assert!(!group.read().unwrap().live.contains_key("b"));
     presence.renew().unwrap();
     assert!(group.read().unwrap().is_live(&process("b", 3)));
-    // An operator removes all keys, while the lease lasts.
+    // An operator removes all keys while the lease lasts.
     post(&server, "/v3/kv/deleterange", ALL_KEYS);
     assert!(group.read().unwrap().live.is_empty());
     presence.renew().unwrap();
@@ -121,7 +121,7 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
     let view = server.group("0").read().unwrap();
     assert!(view.is_live(&process("a", 1)));
     assert_eq!(view.addresses["a"], addresses(10));
-    // An operator changes a key of the live process, which repairs it.
+    // An operator changes a key of the live process. The process repairs it.
     let key = |kind: &str| BASE64.encode(format!("/larder/1/demo/{kind}/0/a"));
     post(&server, "/v3/kv/deleterange", &format!(r#"{{"key":"{}"}}"#, key("nodes")));
     first.renew().unwrap();
@@ -250,7 +250,7 @@ fn overwrite(server: &etcd_server::Server, key: &str, value: &str) {
     post(server, "/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#));
 }
 
-/// Removes the values that etcd keeps of all keys before the present ones.
+/// Compacts etcd's history up to a revision, which removes older values.
 fn compact(server: &etcd_server::Server, revision: u64) {
     post(server, "/v3/kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#));
 }
@@ -295,7 +295,7 @@ fn a_malformed_or_deleted_map_gets_its_last_value_again() {
     cluster.read().unwrap_err();
     assert_eq!(cluster.restore_malformed(), Ok(true));
     assert_eq!(cluster.read().unwrap().map.as_ref(), Some(&map));
-    // The last value is found from any revision since the first one.
+    // `restore_deleted` finds the last value from any revision at which the map existed.
     for existed_at in [seen, last, cluster.read().unwrap().revision] {
         delete();
         for other in 0..5 {
@@ -314,7 +314,7 @@ fn a_malformed_or_deleted_map_gets_its_last_value_again() {
     assert_eq!(cluster.read().unwrap().map, None);
 }
 
-/// A process that has to know the identity of the cluster `demo`.
+/// A process that must know the identity of the cluster `demo`.
 struct Member {
     settings: EtcdSettings,
     finder: IdentityFinder,
@@ -342,7 +342,7 @@ impl Member {
         EtcdGroup::new(self.client(), named("0"))
     }
 
-    /// Finds the identity, and returns the time that this took.
+    /// Waits until the identity is known. Returns how long this took.
     fn wait_for_identity(&mut self) -> Duration {
         let start = Instant::now();
         while !self.finder.find().unwrap() {
@@ -352,7 +352,7 @@ impl Member {
         start.elapsed()
     }
 
-    /// Returns the text of the refusal to join the cluster.
+    /// Returns the text of the error that refuses this process.
     fn refusal(&mut self) -> String {
         match self.finder.find() {
             Err(IdentityError::OtherSecret(other)) => other.to_string(),
@@ -407,7 +407,7 @@ fn processes_restore_a_lost_identity_and_leave_another_cluster_alone() {
     let (mut ones, mut others) = (one.group(), other.group());
     ones.swap(0, &record(1, &a)).unwrap().expect("there was none");
     assert_eq!(others.swap(0, &record(2, &a)), Ok(None), "the identity is right");
-    // etcd loses all keys, in turn seen by a read, a swap and a renewal.
+    // etcd loses all keys. A read, a swap and a renewal each detect one such loss.
     post(&server, "/v3/kv/deleterange", ALL_KEYS);
     assert_eq!(ones.read().unwrap().record, None);
     assert!(others.swap(0, &record(3, &a)).unwrap().is_some(), "written again by a process");
@@ -419,7 +419,7 @@ fn processes_restore_a_lost_identity_and_leave_another_cluster_alone() {
     let mut third = Member::new(&server, None);
     assert_eq!(third.finder.find(), Ok(true));
     assert_eq!(third.identity.number(), one.identity.number());
-    // etcd loses all keys, and gets another cluster of this name.
+    // etcd loses all keys, and another cluster of this name is founded.
     post(&server, "/v3/kv/deleterange", ALL_KEYS);
     let mut twin = Member::new(&server, None);
     twin.wait_for_identity();
@@ -436,7 +436,7 @@ fn processes_restore_a_lost_identity_and_leave_another_cluster_alone() {
     let swapped = map.swap(0, &ShardMap::single_group("0"), &[]);
     assert_eq!(swapped, Err(CoordinatorError::OtherCluster(key.clone())));
     assert_eq!(server.group("0").read().unwrap(), view, "nothing was written");
-    // A malformed identity is no other cluster.
+    // A malformed identity does not count as another cluster.
     let put = format!(r#"{{"key":"{}","value":"{}"}}"#, BASE64.encode(&key), BASE64.encode("{"));
     post(&server, "/v3/kv/deleterange", ALL_KEYS);
     post(&server, "/v3/kv/put", &put);
@@ -487,7 +487,7 @@ fn the_clients_of_a_process_share_a_login() {
     let before = logins(&server);
     read_all(&mut groups);
     assert_eq!(logins(&server), before + 1);
-    // A change of the password makes the tokens invalid, so the next calls log in once more.
+    // A change of the password invalidates the tokens. The next calls together log in once.
     let mut admin = ureq::post(format!("{}/v3/auth/authenticate", server.url))
         .send(r#"{"name":"root","password":"secret"}"#)
         .unwrap();
@@ -499,7 +499,7 @@ fn the_clients_of_a_process_share_a_login() {
     let before = logins(&server);
     read_all(&mut groups);
     assert_eq!(logins(&server), before + 1);
-    // A request that fails for another reason keeps the token.
+    // A request that fails for another reason does not drop the token.
     let first = self::process("a", 1);
     assert!(groups[0].swap(0, &record(1, &first)).unwrap().is_some());
     assert_eq!(groups[0].swap(0, &record(1, &first)), Ok(None));

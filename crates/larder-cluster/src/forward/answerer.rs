@@ -104,7 +104,7 @@ impl RequestBatch {
 enum State {
     /// All complete requests are answered.
     Idle,
-    /// The session waits for slower storage, or for acknowledgements.
+    /// The session waits for a read from flash or for acknowledgements.
     Waiting,
     /// The reply is paused until a `Continue` frame.
     Full,

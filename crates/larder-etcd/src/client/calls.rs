@@ -18,14 +18,14 @@ use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 pub struct TimeLimits {
     /// The limit of one HTTP request.
     request: Duration,
-    /// The limit of a call, which may wait for a login, and try several servers with one request
-    /// each.
+    /// The limit of a call. A call may wait for a login, and may try several servers.
     call: Duration,
 }
 
 impl TimeLimits {
-    /// The limits of a node, which has to determine the leader within a second. The simulation
-    /// (`tests/it/election/nodes.rs` of `larder-replica`) has a copy, `REQUEST_TIMEOUT`.
+    /// The limits of a node, which must determine the leader within a second. The election
+    /// simulation of `larder-replica` (`tests/it/election/nodes.rs`) repeats the value as
+    /// `REQUEST_TIMEOUT`.
     pub const NODE: Self =
         Self { request: Duration::from_millis(400), call: Duration::from_millis(700) };
     /// The limits of an operator's command, which may wait for a busy etcd.
@@ -33,16 +33,16 @@ impl TimeLimits {
         Self { request: Duration::from_secs(5), call: Duration::from_secs(10) };
 }
 
-// A leader's lease starts with the call that reads its record, so the call must end before the
-// lease ends.
+// A leader's lease starts at the start of the call that reads its record. The call must end before
+// the lease does.
 const _: () =
     assert!(TimeLimits::NODE.call.as_millis() < Duration::from_millis(LEADER_LEASE).as_millis());
 
-/// The maximum length of the text of a refusal in an error, in bytes.
+/// The maximum length, in bytes, of the reply text that an error contains.
 const REFUSAL_LEN_MAX: usize = 300;
 
-/// A client of etcd. Each call tries the servers one after the other until one succeeds, within a
-/// time limit.
+/// A client of etcd. Within a time limit, each call tries one server after the other until a server
+/// executes it.
 pub struct Etcd {
     agent: ureq::Agent,
     limits: TimeLimits,
@@ -51,7 +51,7 @@ pub struct Etcd {
     at: usize,
     login: Option<Login>,
     counters: Arc<EtcdCounters>,
-    /// The identity that etcd must have for a transaction.
+    /// The cluster identity that etcd must have to execute a transaction.
     identity: Option<Arc<ClusterIdentity>>,
 }
 
@@ -63,8 +63,8 @@ struct RequestError {
     is_token_refused: bool,
 }
 
-/// The errors of etcd after which a new token helps. The last two are the same error in etcd 3.5
-/// and 3.4: users or roles have changed since the login.
+/// The errors of etcd after which a request can succeed with a new token. The last two are the same
+/// error in etcd 3.5 and 3.4: users or roles have changed since the login.
 const TOKEN_ERRORS: [&str; 4] = [
     "invalid auth token",
     "user name is empty",
@@ -74,8 +74,8 @@ const TOKEN_ERRORS: [&str; 4] = [
 
 /// The maximum number of times that a transaction restores the lost identity of its cluster.
 const RESTORATIONS_MAX: usize = 2;
-/// The start of the errors of etcd about a revision that it does not have: it "has been compacted",
-/// or "is a future revision".
+/// The start of etcd's error texts about a revision that it does not have. They continue with "has
+/// been compacted" or "is a future revision".
 const UNKNOWN_REVISION: &str = "mvcc: required revision";
 
 fn lacks_revision(error: &CoordinatorError) -> bool {
@@ -146,8 +146,8 @@ impl Etcd {
         Ok(Self { agent, limits, urls: urls.into(), at: 0, login, counters, identity })
     }
 
-    /// Sends a request to the servers one after the other, until one succeeds or the time limit is
-    /// near.
+    /// Sends a request to one server after the other until one executes it. Starts no request that
+    /// could exceed the time limit.
     ///
     /// # Errors
     /// The error of the last server that was tried.
@@ -158,7 +158,7 @@ impl Etcd {
         answer
     }
 
-    /// Carries out [`Self::call`].
+    /// Carries out [`Self::call`], without counting it.
     fn try_servers(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let (start, mut last) = (Instant::now(), CoordinatorError::NoServer);
         // The last request must start before this time has passed.
@@ -217,7 +217,7 @@ impl Etcd {
         is_complete.then_some(read).ok_or(CoordinatorError::MalformedReply("a list of responses"))
     }
 
-    /// Reads the value that a key had at this revision.
+    /// Reads the value that a key had at the given revision.
     pub(crate) fn read_at(
         &mut self,
         key: &str,
@@ -235,14 +235,14 @@ impl Etcd {
         }
     }
 
-    /// Returns the current revision of etcd.
+    /// Returns the current revision of etcd, or `None` if the reply has none.
     pub(crate) fn revision(&mut self) -> Result<Option<u64>, CoordinatorError> {
         Ok(self.transact(&[], &[Range::One(String::from("/")).request()], &[])?.revision)
     }
 
-    /// Executes the requests `success` if all comparisons are true, and `failure` otherwise. With
-    /// the identity of a cluster in the settings, etcd must have it. If etcd has lost the identity,
-    /// restores it.
+    /// Executes the requests `success` if all comparisons are true, and `failure` otherwise. If the
+    /// settings have a cluster identity, the transaction also compares it. If etcd has lost the
+    /// identity, restores it and tries again.
     pub(crate) fn transact(
         &mut self,
         comparisons: &[Value],
@@ -301,14 +301,14 @@ impl Etcd {
         self.call("/v3/kv/put", &put).map(drop)
     }
 
-    /// Requests a lease of this many seconds. Returns its ID.
+    /// Requests a lease with a lifetime of `secs` seconds. Returns its ID.
     pub(crate) fn grant(&mut self, secs: u64) -> Result<u64, CoordinatorError> {
         let answer = self.call("/v3/lease/grant", &json!({"TTL": secs}))?;
         number(&answer, "ID").ok_or(CoordinatorError::MalformedReply("the lease"))
     }
 
-    /// Writes a value if its current revision is `revision` (0: the key has no value). Returns the
-    /// new revision; `None` if the current value has another revision.
+    /// Writes a value if the current one has the revision `revision` (0: the key has no value).
+    /// Returns the new revision, or `None` if the current value has another revision.
     pub(crate) fn replace(
         &mut self,
         key: &str,
@@ -339,7 +339,7 @@ impl Etcd {
     }
 }
 
-/// Logs in at the servers one after the other, until one replies. Returns the token.
+/// Tries to log in at one server after the other until one accepts. Returns the token.
 fn log_in<'u>(
     agent: &ureq::Agent,
     urls: impl Iterator<Item = &'u String>,
@@ -401,7 +401,8 @@ fn post(
     Err(fail(reason, false, is_token_refused))
 }
 
-/// Describes a reply with an error, or one that is not JSON.
+/// Returns the reason in a reply that is not a success. It is the message of the error, or else the
+/// status and the start of the text.
 fn refusal(status: u16, error: Option<&Value>, text: &str) -> String {
     let message = error.map(|error| error.get("message").unwrap_or(error)).and_then(Value::as_str);
     if let Some(message) = message {
@@ -409,7 +410,7 @@ fn refusal(status: u16, error: Option<&Value>, text: &str) -> String {
     }
     let text = text.trim();
     let text = text.get(..text.floor_char_boundary(REFUSAL_LEN_MAX)).unwrap_or(text);
-    // etcd's gateway refuses client certificates that name a user while it requires logins.
+    // While etcd requires logins, its gateway refuses client certificates with a common name.
     let remedy = match text.contains("CommonName") {
         true => "; use a client certificate without a common name (CN), and --etcd-password",
         false => "",
@@ -422,7 +423,7 @@ pub(crate) enum EarlierValue {
     Found(KeyValue),
     /// The key had no value.
     Absent,
-    /// etcd does not have the revision: it is compacted, or etcd has lost its data since.
+    /// etcd does not have the revision: it was compacted, or etcd has lost its data since.
     Unknown,
 }
 
@@ -432,7 +433,7 @@ pub(crate) struct Transaction {
     pub(crate) has_succeeded: bool,
     /// The revision of etcd after the transaction.
     revision: Option<u64>,
-    /// The keys that each read has found, in the order of the reads.
+    /// The keys that each executed read has found, in the order of the reads.
     pub(crate) ranges: Vec<Vec<KeyValue>>,
 }
 
@@ -460,7 +461,8 @@ mod tests {
             refusal(502, None, "<h1>Bad Gateway</h1>\n"),
             "status 502: <h1>Bad Gateway</h1>"
         );
-        // The reply of etcd 3.4 to a client certificate with a common name while logins are on.
+        // The reply of etcd 3.4 to a client certificate with a common name while etcd requires
+        // logins.
         let text = "CommonName of client sending a request against gateway will be ignored and not \
                     used as expected\n";
         assert!(refusal(400, None, text).contains("a client certificate without a common name"));

@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The counters of all clients with the same settings. A call that tries several servers counts
-/// once.
+/// The counters that all clients with the same settings share. A call that tries several servers
+/// counts once.
 #[derive(Debug)]
 pub struct EtcdCounters {
     requests: AtomicU64,
     failures: AtomicU64,
     /// The total time of all calls, in microseconds.
     total_micros: AtomicU64,
-    /// The end of the last successful call; before the first one, the creation of the counters.
+    /// The time at which the last successful call ended, or the time of the creation of the
+    /// counters before the first one.
     succeeded_at: Mutex<Instant>,
 }
 
@@ -28,7 +29,7 @@ impl Default for EtcdCounters {
 }
 
 impl EtcdCounters {
-    /// Notes the end of a call that took this time.
+    /// Records a call that took this time.
     pub(crate) fn note(&self, time: Duration, has_succeeded: bool) {
         let micros = time.as_micros().try_into().unwrap_or(u64::MAX);
         self.requests.fetch_add(1, Relaxed);

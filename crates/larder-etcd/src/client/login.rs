@@ -1,18 +1,19 @@
 //! The login of a process at etcd. All clients of the process share it.
 //!
-//! etcd checks a password by bcrypt, which takes it about 80 ms of processor time. So a process
-//! logs in once, in a thread of its own, and its clients wait for the token. It logs in again only
-//! if etcd no longer accepts the token.
+//! etcd checks passwords with bcrypt, which takes about 80 ms of CPU time. A process therefore logs
+//! in once, in a separate thread, and its clients wait for the token. It logs in again only if etcd
+//! no longer accepts the token.
 
 use larder_replica::CoordinatorError;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time limit of a login: it doubles after each timeout.
+/// The time limit of the first login, and its maximum. The limit doubles after each timeout.
 const TIME_LIMIT: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(30);
-/// The maximum pause after a failed login: it doubles after each failure. The pause is random, so
-/// that processes that have failed together do not try again together.
+/// The maximum pause after the first failed login, and after many failures. It doubles after each
+/// failure. The pause itself is random: processes whose logins failed together do not retry
+/// together.
 const PAUSE: Range<Duration> = Duration::from_millis(200)..Duration::from_secs(10);
 
 /// A name and a password for etcd. Clones share the token that a login returns.
@@ -55,7 +56,7 @@ impl std::fmt::Debug for Login {
 }
 
 impl Login {
-    /// Creates a login. The first request of a client sends it.
+    /// Creates a login. The first call of a client starts it.
     #[must_use]
     pub fn new(name: &str, password: &str) -> Self {
         Self(Arc::new(Shared {
@@ -66,13 +67,13 @@ impl Login {
         }))
     }
 
-    /// Returns the token. If there is none, waits for the end of a login for at most `wait_max`. If
-    /// no login is under way, starts one: `send` sends the name and the password within a time
-    /// limit, and returns the token.
+    /// Returns the token. If there is none, starts a login unless one is under way, and waits up to
+    /// `wait_max` for its end. `send` sends the name and the password within a time limit, and
+    /// returns the token.
     ///
     /// # Errors
-    /// The login has failed, takes longer, or has failed so recently that the next one must not
-    /// start yet.
+    /// The login has failed, has not ended in time, or has failed so recently that the next one
+    /// must not start yet.
     pub(crate) fn token(
         &self,
         wait_max: Duration,
@@ -108,7 +109,7 @@ impl Login {
         }
     }
 
-    /// Drops a token that etcd no longer accepts, unless a login has replaced it already.
+    /// Drops a token that etcd no longer accepts, unless a newer login has already replaced it.
     pub(crate) fn forget(&self, token: &Arc<str>) {
         self.lock().token.take_if(|current| Arc::ptr_eq(current, token));
     }
@@ -138,7 +139,7 @@ impl Login {
     }
 }
 
-/// Returns the start of the range, doubled `times` times, but at most its end.
+/// Returns the start of the range, doubled `times` times and limited to the end of the range.
 fn doubled(range: &Range<Duration>, times: u32) -> Duration {
     range.start.saturating_mul(2_u32.saturating_pow(times)).min(range.end)
 }
@@ -171,7 +172,7 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(tokens.iter().all(|token| &**token == "name password 0"), "{tokens:?}");
-        // Several clients find that the token has expired.
+        // Several clients notice that etcd no longer accepts the token.
         login.forget(&tokens[0]);
         let next = token();
         assert_eq!(&*next, "name password 1");

@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-/// Returns a comparison for a transaction: the field of the key has this value.
+/// Returns a comparison for a transaction: the field `field` of the key has this value. `target` is
+/// etcd's name for the kind of comparison.
 pub(crate) fn comparison(key: &str, target: &str, field: &str, value: String) -> Value {
     json!({"target": target, "result": "EQUAL", "key": BASE64.encode(key), field: value})
 }
@@ -22,16 +23,16 @@ pub(crate) fn has_value(key: &str, value: &[u8]) -> Value {
     comparison(key, "VALUE", "value", BASE64.encode(value))
 }
 
-/// Returns a comparison for a transaction: no key has this prefix, which ends with a slash.
+/// Returns a comparison for a transaction: no key has this prefix. The prefix ends with a slash.
 pub(crate) fn has_no_key_below(prefix: &str) -> Value {
     let (key, end) = (BASE64.encode(prefix), BASE64.encode(end_of(prefix)));
-    // etcd compares each key of the range, or the revision 0 if there is none.
+    // etcd compares each key of the range. For an empty range, it compares the revision 0.
     json!({
         "target": "CREATE", "result": "EQUAL", "key": key, "range_end": end, "create_revision": "0",
     })
 }
 
-/// Returns a write for a transaction, under a lease if its ID is not 0.
+/// Returns a write for a transaction. `lease` is the ID of the lease of the key; 0 for none.
 pub(crate) fn put_request(key: &str, value: &[u8], lease: u64) -> Value {
     let (key, value) = (BASE64.encode(key), BASE64.encode(value));
     json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
@@ -59,7 +60,7 @@ impl Range {
     }
 }
 
-/// Returns the first key after all keys with this prefix, which ends with a slash.
+/// Returns the upper bound of all keys with this prefix. The prefix ends with a slash.
 fn end_of(prefix: &str) -> String {
     // '0' follows '/' in ASCII.
     format!("{}0", prefix.trim_end_matches('/'))
@@ -74,7 +75,7 @@ pub(crate) struct KeyValue {
 }
 
 impl KeyValue {
-    /// Returns the group and the node of a valid key of a node; `None` for other keys.
+    /// Returns the group and the node if this is a valid key of a node; `None` for other keys.
     pub(crate) fn member(&self) -> Option<(&str, &str)> {
         ClusterKey::parse(&self.key).and_then(ClusterKey::member)
     }

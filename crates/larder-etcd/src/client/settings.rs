@@ -22,7 +22,7 @@ pub struct EtcdOptions<'p> {
     pub password: Option<&'p Path>,
 }
 
-/// The settings for connections to etcd, with the contents of the files.
+/// The settings for connections to etcd, with the contents of the files instead of their paths.
 #[derive(Clone, Default)]
 pub struct EtcdSettings {
     /// The servers, such as `http://127.0.0.1:2379`.
@@ -35,7 +35,8 @@ pub struct EtcdSettings {
     pub login: Option<Login>,
     /// The counters of all clients with these settings.
     pub counters: Arc<EtcdCounters>,
-    /// The identity of the cluster that etcd must have. `None` for the commands of operators.
+    /// The cluster identity that etcd must have to execute transactions. `None` for operators'
+    /// commands.
     pub identity: Option<Arc<ClusterIdentity>>,
 }
 
@@ -48,16 +49,16 @@ impl std::fmt::Debug for EtcdSettings {
 /// Invalid settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// No server.
+    /// The list of servers is empty.
     #[error("--etcd: give the URL of at least one server")]
     NoUrl,
-    /// A URL with another scheme.
+    /// A URL whose scheme is neither http nor https.
     #[error("--etcd {0}: the URL of a server must start with http:// or https://")]
     Url(String),
     /// An https URL without certificate authorities.
     #[error("--etcd {0}: servers with https:// need --etcd-ca FILE")]
     NoAuthorities(String),
-    /// A file without a certificate or key.
+    /// A file without a valid certificate or key.
     #[error(
         "{0}: the file has no valid PEM section: --etcd-ca and --etcd-cert need certificates, --etcd-key a private key"
     )]
@@ -72,7 +73,7 @@ pub enum SettingsError {
         /// The reason.
         error: io::Error,
     },
-    /// A file without a name and password.
+    /// A password file that does not contain a name and a password.
     #[error("--etcd-password {}: the file must contain NAME:PASSWORD", .0.display())]
     Password(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! A real etcd for tests (Debian's `etcd-server`).
+//! Starts a real etcd for tests (Debian's `etcd-server`).
 
 use larder_etcd::{Etcd, EtcdGroup, EtcdSettings, GroupName, TimeLimits};
 use larder_replica::Coordinator;
@@ -23,7 +23,7 @@ impl Drop for Server {
 }
 
 /// Starts an etcd. Returns `None` if it is not installed. Retries with other ports if another
-/// process takes them.
+/// process has taken the chosen ones.
 pub(crate) fn start() -> Option<Server> {
     Command::new("etcd").arg("--version").stdout(Stdio::null()).status().ok()?;
     for _ in 0..20 {
@@ -53,7 +53,7 @@ pub(crate) fn start() -> Option<Server> {
 
 impl Server {
     pub(crate) fn client(&self) -> Etcd {
-        // The first server is unreachable, so the client must try the second.
+        // The first server is unreachable. The client must try the second.
         let urls = vec!["http://127.0.0.1:1".to_owned(), self.url.clone()];
         let settings = EtcdSettings { urls, ..EtcdSettings::default() };
         Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap()
