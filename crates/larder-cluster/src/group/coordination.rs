@@ -106,8 +106,8 @@ impl Coordination {
         Ok(())
     }
 
-    /// Registers the process at etcd, as [`Registration::start`] does. Returns `None` if the settings
-    /// of etcd are invalid.
+    /// Registers the process at etcd, as [`Registration::start`] does. Returns `None` if the etcd
+    /// settings are invalid.
     ///
     /// # Errors
     /// [`MembershipError`].

@@ -433,8 +433,9 @@ impl Group {
         boot_millis() < self.transfer_until.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a planned change may be the reason why this node does not answer a request: a
-    /// transfer of its leadership, or a migration of slots to or from its group.
+    /// Returns whether a planned change may be the reason why this node does not answer a request.
+    /// Planned changes are transfers of its leadership, and migrations of slots to or from its
+    /// group.
     pub(crate) fn is_change_planned(&self) -> bool {
         self.is_transfer_planned() || self.topology.is_migrating()
     }

@@ -26,7 +26,8 @@ pub enum MembershipError {
     OtherSecret(OtherSecret),
 }
 
-/// The registration of the process at etcd: the identity of the cluster, and the lease of the process.
+/// The registration of the process at etcd: finds the identity of the cluster, and renews the lease
+/// of the process.
 pub(crate) struct Registration {
     finder: IdentityFinder,
     presence: Presence,
