@@ -21,12 +21,12 @@ pub enum IdentityError {
     /// A request to etcd has failed, or the identity there is malformed.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
-    /// The cluster in etcd has another secret than this process.
+    /// The secret of the cluster in etcd differs from the secret of this process.
     #[error("{0}")]
     OtherSecret(OtherSecret),
 }
 
-/// The cluster in etcd has another secret than this process.
+/// The secret of the cluster in etcd differs from the secret of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherSecret {
     cluster: String,

@@ -237,7 +237,7 @@ fn a_malformed_value_does_not_hide_other_keys() {
         ("nodes/0/\u{fffd}", ValueKind::Unknown),
     ];
     assert_eq!(faults, expected);
-    // Members ignore unexpected keys, too.
+    // Members also ignore unexpected keys.
     let view = server.group("0").read().unwrap();
     assert_eq!(view.record, Some(record(1, &leader)));
     assert_eq!((view.live.get("b"), view.addresses.get("\u{fffd}")), (None, None));

@@ -497,8 +497,8 @@ impl Conversations<'_> {
         }
     }
 
-    /// Sends changes of items. If there are too many for one call, the rest waits behind other
-    /// woken routes.
+    /// Sends changes of items. If there are too many for one call, the rest is sent after the other
+    /// woken routes are handled.
     fn send_changes(&mut self) {
         if !self.changes.write(|| self.woken.waker(CHANGES), UNSENT_MAX, &mut self.out) {
             self.ready.push_back(CHANGES);

@@ -175,7 +175,7 @@ impl Follower {
         let is_early = error.is_not_leader() && !has_connected;
         let error = error.to_string();
         if is_early && error != *last_error {
-            // A new leader answers its followers a moment after the election.
+            // A new leader accepts followers only a short time after the election.
             tracing::info!("the leader at {} is not ready yet, reconnecting", leader.name());
         } else if has_connected || error != *last_error {
             tracing::warn!("lost the leader at {}, reconnecting: {error}", leader.name());
