@@ -35,9 +35,9 @@ const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The maximum number of bytes of replies in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// The maximum output in bytes that a session writes before it pauses, and the maximum bytes of
-/// replies that a conversation sends before it waits for a `Continue` frame. A single reply may
-/// exceed either limit. The limit on memory of connections does not count these bytes.
+/// The number of bytes of output at which a session pauses. It is also the number of bytes of
+/// replies at which a conversation waits for a `Continue` frame. A single reply may exceed either
+/// limit. The limit on memory of connections does not count these bytes.
 const OUTPUT_MAX: usize = 64 << 10;
 /// If the unsent output for one peer has at least this many bytes, the answerer sends it before it
 /// answers further requests.

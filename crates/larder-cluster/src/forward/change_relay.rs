@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 /// Relays changes of items to one peer: changes of the items that the peer's conversations with
-/// tracking have read, or all changes if the peer has requested them.
+/// tracking have read, and all changes if the peer has requested them.
 pub(super) struct ChangeRelay {
     tracker: Arc<Tracker>,
     host: Arc<dyn SessionHost>,

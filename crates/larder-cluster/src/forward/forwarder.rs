@@ -48,8 +48,8 @@ pub(super) struct ForwarderShared {
     /// Whether the peer has refused requests since the last check. It refuses them if another group
     /// owns their keys or another node leads.
     has_refusals: AtomicBool,
-    /// The time by which the last planned change of the leader or owner must have ended, on the
-    /// clock of [`boot_millis`]; 0 before the first change.
+    /// Until this time, requests wait longer because of a planned change of the leader or owner. On
+    /// the clock of [`boot_millis`]; 0 before the first planned change.
     planned_until: AtomicU64,
     /// The tracker that receives changes of the group's items. `None` for the local group: this
     /// node receives its changes as a member.

@@ -191,9 +191,8 @@ impl Link {
         })
     }
 
-    /// Grants a lease, which the writer sends before further output. `heartbeat` is the heartbeat
-    /// of the leader that causes this, if any: its send time, and the number of bytes that the
-    /// leader had read.
+    /// Grants a lease, which the writer sends before further output. If a heartbeat of the leader
+    /// causes this, `heartbeat` has its send time and the number of bytes that the leader had read.
     fn renew_lease(&self, heartbeat: Option<(Millis, u64)>) {
         let (now, output) = (boot_millis(), &mut *lock(&self.output));
         if let Some((sent, received)) = heartbeat {
@@ -219,7 +218,7 @@ impl Link {
         }
     }
 
-    /// Waits for a lease, output or unsent bytes. If all bytes of `sending` from before were sent,
+    /// Waits for a lease, output or unsent bytes. If all earlier bytes of `sending` were sent,
     /// moves the output to `sending`, sets `at` to 0, and returns the wakers of sessions that wait
     /// for room in the output. Returns `None` if the connection is closed.
     fn next_output(&self, sending: &mut Vec<u8>, at: &mut usize) -> Option<Vec<Waker>> {
@@ -455,8 +454,8 @@ pub(super) fn millis(time: Duration) -> Millis {
     time.as_millis().try_into().unwrap_or(Millis::MAX)
 }
 
-/// Returns the total length of the fewest first frames of `bytes` that have at least `len_min`
-/// bytes together, or of all frames if they are shorter.
+/// Returns the length of the shortest run of frames at the start of `bytes` that has at least
+/// `len_min` bytes. If all frames together are shorter, returns their length.
 fn frames_len(bytes: &[u8], len_min: usize) -> usize {
     let mut len = 0;
     while len < len_min

@@ -42,9 +42,9 @@ pub(crate) struct Follower {
 #[derive(Default)]
 struct Heartbeats {
     last: u64,
-    /// The smallest difference so far between the arrival time of a heartbeat on the local clock
-    /// and its send time on the leader's clock, in milliseconds; and the arrival time of that
-    /// heartbeat.
+    /// The smallest difference so far between the arrival time of a heartbeat (on the local clock)
+    /// and its send time (on the leader's clock), in milliseconds. The second value is the arrival
+    /// time of that heartbeat.
     least: Option<(i128, Millis)>,
 }
 
