@@ -26,7 +26,7 @@ const RELEASED_MAX: Duration = Duration::from_secs(5);
 const RELEASE_REQUEST_AGE_MAX: Millis = 1000;
 /// The time without received bytes after which a peer counts as unreachable.
 const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The length of a pacing round. A change waits for at most five rounds.
+/// The length of a pacing round. A change waits for at most 25 rounds, half a second.
 const PACE_INTERVAL: Duration = Duration::from_millis(20);
 /// The time without sent bytes after which changes are no longer paced.
 const PACE_PROGRESS_MAX: Duration = Duration::from_millis(300);

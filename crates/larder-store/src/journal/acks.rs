@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A paced change waits for at most this many exporter rounds.
-pub(super) const PACE_ROUNDS: u64 = 5;
+pub(super) const PACE_ROUNDS: u64 = 25;
 
 /// The flag in [`Acknowledgements::mode`] that is set while changes are paced.
 const PACED: u8 = 0x80;
