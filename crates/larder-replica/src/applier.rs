@@ -54,7 +54,7 @@ pub enum SyncKind {
 pub struct ApplierCounts {
     /// Received states, including the states of removed items.
     pub states: u64,
-    /// Items that the engine could not store, because there was no room or they were too large.
+    /// Items that the engine could not store, because memory was full or the items were too large.
     /// Their keys were removed instead.
     pub refused: u64,
     /// Started full syncs. Excludes imports.
@@ -90,7 +90,7 @@ pub struct Applier<E: Engine> {
     /// The journals that the engine writes to; `None` outside of groups and for imports.
     journals: Option<Arc<Journals>>,
     checkpoints: Checkpoints,
-    /// The position in the stream of the previous leader. A delta sync starts from it. `None` if no
+    /// The position in the previous leader's stream, from which a delta sync starts. `None` if no
     /// delta sync is possible, and after a sync with the current leader.
     previous: Option<Lineage>,
     /// Whether an incomplete delta sync has stored changes of a later leader than the leader of
@@ -109,7 +109,7 @@ pub struct Applier<E: Engine> {
     counts: ApplierCounts,
 }
 
-/// An item whose large value has arrived only in part.
+/// An item whose large value has not arrived completely.
 #[derive(Debug)]
 struct IncomingItem<U> {
     key: Vec<u8>,
@@ -124,7 +124,7 @@ struct IncomingItem<U> {
 enum IncomingValue<U> {
     Uploaded(U),
     Whole(Vec<u8>),
-    /// The engine cannot store the value: there is no room, or the value is too large.
+    /// The engine cannot store the value: memory is full, or the value is too large.
     Refused,
 }
 
@@ -157,7 +157,7 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    /// Creates the applier of a member of a group. `journals` are the journals that the engine
+    /// Creates the applier for a member of a group. `journals` are the journals that the engine
     /// writes to. With them, delta syncs are possible.
     pub fn for_member(engine: E, journals: Arc<Journals>) -> Self {
         Self { journals: Some(journals), ..Self::new(engine) }
@@ -199,8 +199,8 @@ impl<E: Engine> Applier<E> {
         Some(Position { incarnation: self.incarnation, generation: self.generation, offsets })
     }
 
-    /// Ends the stream. Returns the progress of this process in following the leader of the stream,
-    /// or `None` before the first watermark and during a sync.
+    /// Ends the stream. Returns how far this process has followed the stream's leader, or `None`
+    /// before the first watermark and during a sync.
     fn end_stream(&mut self) -> Option<Lineage> {
         let position = self.current_position().filter(|_| !self.is_syncing);
         let checkpoints = std::mem::take(&mut self.checkpoints);
@@ -210,16 +210,16 @@ impl<E: Engine> Applier<E> {
         position.map(|position| Lineage::followed(position, checkpoints))
     }
 
-    /// Starts the leadership of this process. Returns the state from which it can start delta syncs
-    /// of other members; `None` if the other members need full syncs.
+    /// Starts this process's leadership. Returns the state from which it can start delta syncs for
+    /// other members, or `None` if the other members need full syncs.
     pub fn become_leader(&mut self) -> Option<Succession> {
         let lineage = self.end_stream().or(self.previous.take())?;
         (self.previous, self.has_partial_delta) = (None, false);
         Some(Succession::new(lineage, self.engine.flush_generation()))
     }
 
-    /// Ends the leadership of this process. `incarnation` is the incarnation of this process. All
-    /// batches of clients must have ended.
+    /// Ends this process's leadership. `incarnation` identifies this process. All client batches
+    /// must have ended.
     pub fn end_leadership(&mut self, incarnation: u64, now: Now) {
         self.end_stream();
         // Starting a batch executes a delayed flush that is due.
@@ -262,7 +262,7 @@ impl<E: Engine> Applier<E> {
         self.offsets.as_ref().map(|offsets| offsets.iter().sum())
     }
 
-    /// Returns the replication lag in the last heartbeat of the connection, in milliseconds.
+    /// Returns the replication lag, in milliseconds, that the connection's last heartbeat reported.
     /// Returns `None` before the first heartbeat, and if the leader did not report its lag.
     #[must_use]
     pub fn lag_ms(&self) -> Option<u32> {
@@ -372,7 +372,7 @@ impl<E: Engine> Applier<E> {
         self.last_heartbeat_sent_ms
     }
 
-    /// Returns the end of CAS values in the last heartbeat.
+    /// Returns the end of the CAS range in the last heartbeat.
     #[must_use]
     pub fn last_heartbeat_cas_end(&self) -> u64 {
         self.last_heartbeat_cas_end
@@ -508,8 +508,8 @@ impl<E: Engine> Applier<E> {
     }
 
     /// Returns the keys of changes that this member has and that a leader at this position may
-    /// lack. Returns `None` if the keys are unknown, or if they are longer than
-    /// [`CHANGED_KEYS_LEN_MAX`] together.
+    /// lack. Returns `None` if the keys are unknown, or if their total length exceeds
+    /// [`CHANGED_KEYS_LEN_MAX`].
     fn changed_since(&self, position: &Position) -> Option<Keys> {
         let before = self
             .previous

@@ -26,14 +26,15 @@ pub struct Record {
     pub in_sync: Vec<Process>,
     /// The CAS values that the leader may draw.
     pub cas: CasRange,
-    /// The leader's [`MemberSettings::unclean_after`](crate::MemberSettings), which all members
-    /// follow.
+    /// The leader's [`MemberSettings::unclean_after`](crate::MemberSettings), which applies to all
+    /// members.
     pub unclean_after: Option<Millis>,
 }
 
-/// The minimum length of a reservation of CAS values.
+/// The minimum number of CAS values in a reservation.
 pub const CAS_RANGE_LEN_MIN: u64 = 1 << 20;
-/// The end of all CAS values. JSON parsers that use doubles lose precision above it.
+/// The exclusive upper bound of all CAS values. JSON parsers that use doubles lose precision above
+/// it.
 pub const CAS_END: u64 = 1 << 53;
 
 /// The CAS values that a leader may draw: at least `from`, and below `to`.
@@ -92,9 +93,9 @@ pub struct GroupView {
     pub record: Option<Record>,
     /// The revision of the record.
     pub revision: Revision,
-    /// The incarnation of each process that has a lease. The keys are names of nodes.
+    /// Maps each node that has a lease to the incarnation of its process.
     pub live: BTreeMap<String, u64>,
-    /// The addresses of all nodes that have ever joined. The keys are names of nodes.
+    /// Maps each node that has ever joined to its addresses.
     pub addresses: BTreeMap<String, Addresses>,
     /// The operator requests that the coordinator stores.
     pub requests: OperatorRequests,
@@ -103,7 +104,7 @@ pub struct GroupView {
 /// The operator requests to a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRequests {
-    /// Which changes wait for acknowledgements. `None` selects the `--ack` option of the leader.
+    /// Which changes wait for acknowledgements. `None` selects the leader's `--ack` option.
     pub ack: Option<AckMode>,
     /// The pending request for a leadership transfer, if there is one.
     pub transfer: Option<TransferRequest>,

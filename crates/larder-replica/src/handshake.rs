@@ -28,7 +28,7 @@ pub enum HandshakeError {
     /// This node requires a proof of the secret, and the peer sent none.
     #[error("the peer has no cluster secret, and this server requires one")]
     SecretMissing,
-    /// The peer requests to follow, but is a member of another group.
+    /// The peer asks to follow the leader, but is a member of another group.
     #[error("the peer belongs to another group")]
     Group,
     /// The peer is a member of another cluster.
@@ -75,7 +75,7 @@ pub struct LeaderIdentity {
     pub time: u64,
 }
 
-/// The handshake of the side that accepts the connection.
+/// The handshake as seen by the side that accepts the connection.
 #[derive(Debug)]
 pub struct LeaderHandshake {
     secret: Option<Secret>,
@@ -195,7 +195,7 @@ fn cluster(group: &str) -> &str {
     group.split('/').next().unwrap_or_default()
 }
 
-/// The handshake of the side that opens the connection.
+/// The handshake as seen by the side that opens the connection.
 #[derive(Debug)]
 pub struct FollowerHandshake {
     secret: Option<Secret>,

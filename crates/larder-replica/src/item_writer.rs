@@ -7,7 +7,7 @@ use larder_store::{Expiry, Item, Lease, Now, Value};
 /// every [`Value::Large`], in parts after the batch.
 const WHOLE_LEN_MAX: usize = 64 << 10;
 
-/// A large value of which the sender has sent a part.
+/// A large value that the sender has not sent completely.
 #[derive(Debug)]
 pub(crate) struct PartialValue<L> {
     pub(crate) value: LargeValue<L>,

@@ -16,8 +16,8 @@ struct Entry {
 pub(crate) struct Keys {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// A hash table with open addressing. Its values are positions in `entries`. It is at most half
-    /// full.
+    /// A hash table with open addressing that maps keys to positions in `entries`. It is at most
+    /// half full.
     table: Vec<u32>,
     /// The number of unsent keys.
     left: usize,

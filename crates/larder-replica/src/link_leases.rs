@@ -25,8 +25,8 @@ use std::collections::VecDeque;
 /// The time from the grant of a lease to its end, unless the connection is slow. If the leader
 /// sends no frame for this time, the forwarding node closes the connection.
 pub const LEASE_TIME: Millis = 1000;
-/// The maximum of that time on a slow connection. A lease waits behind all requests in the system's
-/// socket buffers, which can be some megabytes.
+/// On a slow connection, the time from a grant to the end of the lease grows up to this maximum. A
+/// lease waits behind all requests in the system's socket buffers, which can be some megabytes.
 const LEASE_TIME_MAX: Millis = 10_000;
 /// A lease lasts this multiple of the measured time from a grant to its confirmation.
 const DELAYS_PER_LEASE: u64 = 4;
@@ -40,14 +40,14 @@ pub struct LinkLeases {
     /// The latest end of a granted lease, on the leader's clock.
     granted_until: Millis,
     is_closed: bool,
-    /// The written leases that the leader has not confirmed, the oldest first. For each: the value
-    /// of `written` after its frame, and the time of the grant.
+    /// The sent leases that the leader has not confirmed, the oldest first. Each entry has the
+    /// value of `written` after the lease's frame, and the time of the grant.
     unconfirmed: VecDeque<(u64, Millis)>,
     /// The last measured time from a grant to its confirmation.
     delay: Millis,
     /// The total length of the sent frames, in bytes.
     written: u64,
-    /// The number of these bytes that the leader has handled.
+    /// How many of the `written` bytes the leader has handled.
     received: u64,
     /// The time of the last heartbeat.
     heartbeat_at: Millis,
@@ -58,8 +58,9 @@ pub struct LinkLeases {
 
 impl LinkLeases {
     /// Creates the state of a connection. `leader_time` is the time on the leader's clock in its
-    /// `Accepted`, which has just arrived. `delay` is the duration of the handshake. Until the
-    /// leader has confirmed a lease, it stands for the time from a grant to its confirmation.
+    /// `Accepted`, which has just arrived. `delay` is the duration of the handshake. It is the
+    /// estimate of the time from a grant to its confirmation until the leader has confirmed a
+    /// lease.
     #[must_use]
     pub fn new(leader_time: Millis, delay: Millis, now: Millis) -> Self {
         Self {
@@ -140,7 +141,7 @@ impl LinkLeases {
         self.delay.saturating_mul(DELAYS_PER_LEASE).clamp(LEASE_TIME, LEASE_TIME_MAX)
     }
 
-    /// Returns a lower bound of the leader's clock.
+    /// Returns a lower bound for the time on the leader's clock.
     fn leaders_clock(&self, now: Millis) -> Millis {
         let (sent, arrived_at) = self.leader_time;
         // Both times are rounded down, so their difference can be one millisecond too large.

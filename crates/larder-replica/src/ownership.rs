@@ -148,8 +148,8 @@ impl Ownership {
     }
 }
 
-/// A migration in which only the swap of the map is missing: the importing leader has all items,
-/// and the exporting leader has released the slots.
+/// A migration that only lacks the swap of the map: the importing leader has all items, and the
+/// exporting leader has released the slots.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedImport<'a> {
     /// The slots, and the names of both groups.

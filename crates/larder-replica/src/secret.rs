@@ -15,7 +15,7 @@ use std::fmt;
 /// The minimum length of a secret, in bytes.
 pub const SECRET_LEN_MIN: usize = 16;
 
-/// The number of PBKDF2 rounds for a fingerprint.
+/// The number of PBKDF2 iterations for a fingerprint.
 const ROUNDS: u32 = 100_000;
 
 /// A cluster secret. Its debug output does not contain the secret.

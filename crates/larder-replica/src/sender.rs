@@ -33,13 +33,13 @@ const KEYS_MAX: usize = 256;
 /// sync, it adds further items up to twice this length. The last item may make a batch exceed
 /// either limit.
 const BATCH_LEN: usize = 256 << 10;
-/// The maximum number of parts of a large value that one step sends.
+/// One step sends at most this many parts of a large value.
 const PARTS_MAX: usize = 4;
-/// The approximate number of items that the first step of a full sync visits.
+/// The approximate number of items that a full sync visits in its first step.
 const WALK_ITEMS: usize = 64;
-/// The minimum number of items in a step of a full sync.
+/// The minimum number of items that a full sync visits per step.
 const WALK_ITEMS_MIN: usize = 8;
-/// The maximum number of items in a step of a full sync.
+/// The maximum number of items that a full sync visits per step.
 const WALK_ITEMS_MAX: usize = 1024;
 
 /// The minimum time between two checkpoints in milliseconds: see `lineage.rs`.
@@ -93,15 +93,15 @@ pub struct Sender<E: Engine> {
     engine: E,
     journals: Arc<Journals>,
     readers: Vec<Reader>,
-    /// The number of times that the sender has taken keys from the readers. It determines the
-    /// reader from which the next round starts.
+    /// The number of rounds in which the sender has taken keys from the readers. It determines the
+    /// reader with which the next round starts.
     next: usize,
     /// Whether the stream has started, at a resumed position, with a delta sync or with a full
     /// sync. False also after an overrun: the next step starts a full sync.
     has_started: bool,
-    /// The number of the leader's flushes that the stream has covered.
+    /// The number of leader flushes that the stream has covered.
     generation: u64,
-    /// The iteration over all items of a full sync under way.
+    /// The iteration over all items, if a full sync is under way.
     walk: Option<E::Walk>,
     walk_items: usize,
     /// The delta sync under way.
@@ -121,7 +121,7 @@ pub struct Sender<E: Engine> {
     sent_offsets: Option<Vec<u64>>,
     /// The number of the last watermark on this connection; 0 before the first.
     watermark: u64,
-    /// The number of flushes in the last watermark on this connection; 0 before the first.
+    /// The flush count in the last watermark on this connection; 0 before the first.
     watermark_generation: u64,
     /// The watermarks since the last [`Sender::take_watermarks`].
     sent_watermarks: Vec<SentWatermark>,
@@ -393,7 +393,7 @@ impl<E: Engine> Sender<E> {
         Frame::FullSyncStart { generation: self.generation }.write(out);
     }
 
-    /// Takes the next keys of a delta sync and of the journals.
+    /// Takes the next keys from the delta sync and the journals.
     ///
     /// # Errors
     /// A journal has overwritten unread keys: the follower needs a full sync.
@@ -401,7 +401,7 @@ impl<E: Engine> Sender<E> {
         let Self { engine, journals, readers, next, delta_sync, keys, slots, counts, .. } = self;
         keys.clear();
         if let Some(DeltaSync { changed_keys, has_all_keys, .. }) = delta_sync {
-            // Reserve half of the room for keys from the journals. Otherwise the journals could
+            // Reserve half of `KEYS_MAX` for keys from the journals. Otherwise the journals could
             // overrun during a long delta sync.
             changed_keys.take(KEYS_MAX / 2, |key| {
                 keys.push(key, engine.hash(key));
@@ -470,7 +470,7 @@ impl<E: Engine> Sender<E> {
         }
     }
 
-    /// Writes the states of the next items of a full sync to the batch.
+    /// Writes the states of the next items in the full sync to the batch.
     fn send_walk(
         &mut self,
         now: Now,

@@ -89,8 +89,7 @@ impl ShardMap {
         self.owners().find_map(|(group, slots)| slots.contains(slot).then_some(group))
     }
 
-    /// Returns each group that will import slots, with the slots that it will import, ordered by
-    /// group name.
+    /// Returns each group that will import slots, with these slots, ordered by group name.
     pub fn targets(&self) -> impl Iterator<Item = (&str, &SlotSet)> {
         self.migrations.iter().map(|(group, slots)| (group.as_str(), slots))
     }

@@ -1,4 +1,4 @@
-//! The arguments and results of one poll: a call of a session by its driver.
+//! The arguments and results of one poll, in which the driver calls a session.
 
 use crate::Host;
 use larder_operations::{AnsweredCounts, Limits, OpContext};
@@ -10,7 +10,7 @@ use std::task::Waker;
 pub struct Settings {
     /// The maximum item size (`-I`) and memcached's slab classes.
     pub limits: Limits,
-    /// Whether `flush_all` is allowed (no `-F`).
+    /// Whether `flush_all` is allowed. The option `-F` forbids it.
     pub flush_enabled: bool,
     /// Whether clients may only read, because this server is a replica.
     pub read_only: bool,
@@ -43,7 +43,7 @@ impl Settings {
 
 /// The arguments of one poll.
 pub struct Context<'a, E: Engine, H: Host> {
-    /// The cache and the context of operations on it. The session sets the observer itself.
+    /// The cache and the context for operations on it. The session sets the observer itself.
     pub operations: OpContext<'a, E>,
     /// The server that the session belongs to.
     pub host: &'a H,
@@ -88,7 +88,7 @@ pub enum Next {
 /// The result of one poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The number of bytes of the input that the driver can drop.
+    /// The number of input bytes that the driver can drop.
     pub consumed: usize,
     /// Whether the replies of this poll confirm a change that a replica has not acknowledged yet.
     /// If so, keep the replies, read no input, and poll again after the waker of [`Context`] is

@@ -1,6 +1,6 @@
-//! Reports events of requests to the host, for watchers of the log and for request counts per key
-//! prefix. In each poll that may answer requests, the session asks the host which events it
-//! observes. If the host observes none, this costs an operation a single branch.
+//! Reports request events to the host, which passes them to log watchers and counts requests per
+//! key prefix. In each poll that may answer requests, the session asks the host which events it
+//! observes. If the host observes none, each operation costs only one more branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};

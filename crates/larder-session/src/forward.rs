@@ -69,7 +69,7 @@ pub(crate) fn changes(batch: &Batch<'_>, ready: &BatchRequest<'_>) -> bool {
     }
 }
 
-/// Returns the length of the longest prefix of a batch whose requests only look up items.
+/// Returns the number of lookups at the start of a batch.
 fn count_reads(batch: &Batch<'_>) -> usize {
     let looks_up = |ready: &&BatchRequest<'_>| match ready.kind {
         RequestKind::Get(_) => true,
@@ -83,7 +83,7 @@ fn count_reads(batch: &Batch<'_>) -> usize {
 }
 
 impl<E: Engine> Session<E> {
-    /// Returns whether another node answers requests about the items of this server's group.
+    /// Returns whether another node answers requests about items that this server's group owns.
     #[inline]
     pub(crate) fn is_remote<H: Host>(cx: &Context<'_, E, H>) -> bool {
         cx.settings.forwards && cx.host.owner() != Owner::Local
@@ -254,7 +254,7 @@ impl<E: Engine> Session<E> {
         self.route_to(cx, group, conversation).pass(bytes, false, &(cx.waker)())
     }
 
-    /// Returns the route to a group. If there is none, opens one.
+    /// Returns the route to a group. Opens the route if it is not open yet.
     pub(crate) fn route_to<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
@@ -312,8 +312,8 @@ impl<E: Engine> Session<E> {
     }
 
     /// Consumes the answered part of forwarded requests. The session then sends the rest to the
-    /// next owner, or answers it. If the part does not end at the end of a request or key, closes
-    /// the connection.
+    /// next owner, or answers the rest itself. If the part does not end at the end of a request or
+    /// key, closes the connection.
     fn resume_rest<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

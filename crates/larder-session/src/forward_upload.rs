@@ -43,7 +43,7 @@ impl<E: Engine> Session<E> {
 
     /// Forwards a store whose key has moved to another node while this server was receiving the
     /// value. `consumed` is the number of bytes of the current input that belong to the value.
-    /// Refuses the store if there was no memory for the bytes so far.
+    /// Refuses the store if the bytes so far were discarded for lack of memory.
     #[cold]
     pub(crate) fn forward_received<H: Host>(
         &mut self,

@@ -83,8 +83,8 @@ pub trait Host {
         false
     }
 
-    /// Reserves `bytes` bytes of memory for a connection. Returns false if the memory of all
-    /// connections would exceed the limit.
+    /// Reserves `bytes` bytes of memory for a connection. Returns false if all connections together
+    /// would exceed the memory limit.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Releases reserved bytes.
@@ -97,7 +97,7 @@ pub trait Host {
         true
     }
 
-    /// Releases bytes of [`Self::reserve_sent`].
+    /// Releases bytes that [`Self::reserve_sent`] has reserved.
     fn release_sent(&self, _bytes: usize) {}
 
     /// Returns whether the background search for expired items is on (`lru_crawler`).
@@ -114,7 +114,7 @@ pub trait Host {
     /// Records that an `lru_crawler metadump` or `mgdump` has started or ended.
     fn note_dump(&self, _running: bool) {}
 
-    /// Returns whether clients may dump keys (no `-X`).
+    /// Returns whether clients may dump keys. The option `-X` forbids it.
     fn dumps_allowed(&self) -> bool {
         true
     }
@@ -161,7 +161,7 @@ pub trait Host {
     /// Removes a watcher.
     fn unwatch(&self, _watcher: u64) {}
 
-    /// Returns whether clients may shut down the server (`-A`).
+    /// Returns whether clients may shut down the server. The option `-A` permits it.
     fn shutdown_allowed(&self) -> bool {
         false
     }
@@ -212,8 +212,8 @@ pub trait GroupMap {
 pub enum PrefixEvent {
     /// `get` or `gat`; true if it found the item.
     Get(bool),
-    /// A store, including one whose item is too large or for which there is no memory. A store
-    /// whose value has a malformed end is not counted.
+    /// A store, including a store that is refused because the item is too large or memory is full.
+    /// A store whose value has a malformed end is not counted.
     Set,
     /// A removal, regardless of its outcome.
     Delete,
@@ -222,7 +222,7 @@ pub enum PrefixEvent {
 /// The reason for refusing a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchRefusal {
-    /// Watching is forbidden (`-W`).
+    /// The option `-W` forbids watching.
     NotAllowed,
     /// The maximum number of watchers is reached.
     TooMany,
@@ -233,7 +233,7 @@ pub enum WatchRefusal {
 /// The reason for keeping the current certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshRefusal {
-    /// The server does not use TLS (no `-Z`).
+    /// The server does not use TLS, because `-Z` is not set.
     NotEnabled,
     /// Loading the certificate files failed with this error message.
     Failed(String),

@@ -1,5 +1,5 @@
-//! Continues the pending work of a session. For a store whose value has not arrived completely,
-//! starts such work.
+//! Continues the pending work of a session. Starts such work for a store whose value has not
+//! arrived completely.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -95,8 +95,8 @@ impl<E: Engine> Session<E> {
         self.pending = Pending::Receive(Box::new(arriving));
     }
 
-    /// Refuses a store before its value has arrived. Discards the `left` bytes of the value, then
-    /// writes the reply.
+    /// Refuses a store before its value has arrived. Discards the `left` bytes of the value that
+    /// have not arrived, then writes the reply.
     pub(crate) fn discard_body<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,

@@ -3,16 +3,16 @@
 use super::fields::{Fields, FrameError, write};
 use std::collections::VecDeque;
 
-/// The maximum total length of the keys of a delta sync, in bytes. A follower with more changed
+/// The maximum total length of the keys in a delta sync, in bytes. A follower with more changed
 /// keys needs a full sync.
 pub const CHANGED_KEYS_LEN_MAX: usize = 4 << 20;
-/// The length of encoded keys, in bytes, from which the writer ends a frame.
+/// Once the encoded keys in a frame have this length in bytes, the writer starts another frame.
 const CHANGED_KEYS_FRAME_LEN: usize = 16 << 10;
 
 /// The type of the frame.
 const CHANGED_KEYS: u8 = 20;
 
-/// The encoded keys of one frame of a delta sync. [`ChangedKeys::keys`] decodes them.
+/// The encoded keys in one `ChangedKeys` frame. [`ChangedKeys::keys`] decodes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangedKeys<'b> {
     /// Whether this is the last frame of keys in the delta sync.
@@ -68,7 +68,7 @@ impl<'b> ChangedKeys<'b> {
     }
 }
 
-/// A queue of encoded keys whose item states are not sent yet, in order of arrival.
+/// Encoded keys whose item states are not sent yet, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeyQueue {
     frames: VecDeque<Vec<u8>>,

@@ -29,7 +29,7 @@ pub enum Frame<'b> {
     /// The first frame of a connection. The peer that has opened the connection identifies itself
     /// and states its request.
     Hello {
-        /// The version of the peer's format.
+        /// The peer's format version.
         version: u16,
         /// A random number. The proofs of both sides cover it.
         nonce: Nonce,
@@ -95,9 +95,9 @@ pub enum Frame<'b> {
     /// A delta sync starts. The follower keeps its items, and sends the keys of all changes that it
     /// has and that the new leader may lack.
     DeltaSyncStart {
-        /// The position of the new leader in the journals of the previous one.
+        /// The new leader's position in the previous leader's journals.
         before: Position,
-        /// The number of flushes of the new leader when its leadership started.
+        /// The new leader's flush count when its leadership started.
         generation: u64,
     },
     /// Keys of changes that the follower has applied and the new leader may lack.
@@ -121,8 +121,9 @@ pub enum Frame<'b> {
         lag_ms: Option<u32>,
         /// The send time, in milliseconds on the leader's clock.
         sent: u64,
-        /// The end of the CAS values that the leader may draw, or that it may draw once all other
-        /// members in sync have acknowledged this end; 0 outside of groups and in an export.
+        /// The end of the leader's CAS range. If the leader has not reserved values up to this end,
+        /// it may draw them once all other members in sync have acknowledged the end. 0 outside of
+        /// groups and in an export.
         cas_end: u64,
     },
     /// The follower has applied all frames up to the frames with these numbers.
@@ -136,9 +137,9 @@ pub enum Frame<'b> {
         watermark: u64,
         /// Whether the follower has all items: no full sync or delta sync is under way or needed.
         is_synced: bool,
-        /// Whether the follower makes an election promise: not to stand for election for
-        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it received this heartbeat, and to draw no
-        /// CAS value below the heartbeat's `cas_end` if it is elected later.
+        /// Whether the follower makes an election promise: it does not stand for election for
+        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it received this heartbeat. If it is elected
+        /// later, it draws no CAS value below the heartbeat's `cas_end`.
         promises: bool,
     },
     /// The importing leader has all items of the slots. The exporting leader must now release the
@@ -155,11 +156,11 @@ pub enum Frame<'b> {
         /// slots.
         cas_end: u64,
     },
-    /// Starts a conversation, which carries the forwarded requests of one client connection.
+    /// Starts a conversation, which carries one client connection's forwarded requests.
     Open {
         /// The number of the conversation on this connection.
         route: u64,
-        /// The number of the client protocol. larder-cluster defines these numbers.
+        /// The number that larder-cluster assigns to the client protocol.
         conversation: u8,
     },
     /// Bytes of forwarded requests.
@@ -203,7 +204,7 @@ pub enum Frame<'b> {
         /// The number of keys of the next request that are already answered, if this request is a
         /// RESP command on several keys.
         keys: u64,
-        /// The number of these keys for which an item was found.
+        /// The number of these keys that have an item.
         found: u64,
         /// Whether the change of owner is planned. If it is, the next owner answers soon.
         is_planned: bool,
@@ -223,7 +224,7 @@ pub enum Frame<'b> {
     /// first such frame, it requests only the keys of items that its clients with near caches have
     /// read.
     TrackAll(bool),
-    /// Items that clients of the forwarding node have read may have changed since.
+    /// Items that the forwarding node's clients have read may have changed since.
     Invalidated(Invalidated<'b>),
 }
 
@@ -244,7 +245,7 @@ pub struct HelloMember<'b> {
 pub enum Purpose {
     /// Follow the leader: receive all changes after this position. `None` requests a full sync.
     Follow(Option<Position>),
-    /// Forward requests of clients.
+    /// Forward client requests.
     Forward,
     /// Import slots: receive all items of these slots and their changes, then the slots themselves.
     Import(SlotSet),

@@ -1,5 +1,5 @@
-//! The CAS values of the leaders of a group. Clients compare these values, so no two leaders may
-//! give a key the same one. Values must also stay low, because some clients keep only 32 bits.
+//! The CAS values that a group's leaders draw. Clients compare these values, so no two leaders may
+//! give a key the same value. Values must also stay low, because some clients keep only 32 bits.
 //!
 //! ```text
 //! record       cas: [from, to)       each leader has a range of its own, in the record that names it
@@ -18,10 +18,10 @@ use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The interval between samples of the counter. The rate of draws is measured over the last one to
+/// The interval between samples of the CAS counter. The draw rate is measured over the last one to
 /// two intervals.
 const SAMPLE_INTERVAL: Millis = 30_000;
-/// The length of a reservation as a multiple of the counted draws. At a steady rate, a reservation
+/// A reservation has this many times the number of counted draws. At a steady rate, a reservation
 /// lasts five to ten minutes.
 const SAMPLES_AHEAD: u64 = 10;
 
@@ -31,14 +31,14 @@ pub(crate) struct CasReserve {
     /// The first value that this process has not drawn, at the last call of
     /// [`CasReserve::note_next`].
     next: u64,
-    /// The highest end of all ranges that this member knows of.
+    /// The highest end among the ranges that this member knows of.
     highest_end: u64,
     /// The values that this leader may draw; empty if this member does not lead.
     values: Range<u64>,
-    /// The value from which this leader must draw once it has reserved enough values above it; 0 if
-    /// there is none.
+    /// Once this leader has reserved enough values above the floor, it must draw from the floor on.
+    /// 0 without a floor.
     floor: u64,
-    /// For each member, the highest end of values that it has acknowledged to this leader.
+    /// Maps each member to the highest end that it has acknowledged to this leader.
     acknowledged: BTreeMap<Process, u64>,
     /// The last two samples, the older one first: the time, and the first value not drawn at that
     /// time.
@@ -55,7 +55,7 @@ impl CasReserve {
         }
     }
 
-    /// Records the end of a range of any leader.
+    /// Records the end of a range that belongs to any leader.
     pub(crate) fn note_end(&mut self, end: u64) {
         self.highest_end = self.highest_end.max(end);
     }
@@ -88,7 +88,7 @@ impl CasReserve {
         self.next.max(self.values.start)
     }
 
-    /// Returns the length of the next reservation, from the rate of draws.
+    /// Returns the length of the next reservation, based on the draw rate.
     fn len(&self) -> u64 {
         let draws = self.first_left().saturating_sub(self.samples[0].1);
         draws.saturating_mul(SAMPLES_AHEAD).max(CAS_RANGE_LEN_MIN)
@@ -132,7 +132,7 @@ impl CasReserve {
         self.first_left() >= floor
     }
 
-    /// Extends the values of this leader up to `end`.
+    /// Extends this leader's values up to `end`.
     pub(crate) fn extend(&mut self, end: u64) {
         self.values.end = self.values.end.max(end);
         self.note_end(self.values.end);

@@ -1,4 +1,4 @@
-//! The types of a member's settings, requests and results.
+//! The types for a member's settings, requests and results.
 
 use crate::group::{Process, Record, Revision};
 use crate::time::Millis;
@@ -18,12 +18,12 @@ pub enum DoubtPolicy {
 pub struct MemberSettings {
     /// The process of this member.
     pub me: Process,
-    /// The behaviour of an isolated leader.
+    /// The behaviour of this member as an isolated leader.
     pub doubt: DoubtPolicy,
-    /// How long the group must be without a leader before a member with incomplete data may lead. The
-    /// record contains the value of the last leader, and that value counts. With `None`, such a
-    /// member leads only after all members in sync have lost their items, or after the coordinator
-    /// has lost the record. It then starts with an empty cache.
+    /// How long the group must be without a leader before a member with incomplete data may lead.
+    /// The last leader's value, which is in the record, applies. With `None`, such a member leads
+    /// only after all members in sync have lost their items, or after the coordinator has lost the
+    /// record. It then starts with an empty cache.
     pub unclean_after: Option<Millis>,
 }
 
@@ -41,7 +41,8 @@ pub enum Command {
 pub struct ElectionPromise {
     /// The send time of the heartbeat.
     pub sent: Millis,
-    /// The end of CAS values in the heartbeat: see [`Member::heartbeat_cas_end`](crate::Member::heartbeat_cas_end).
+    /// The end of the CAS range in the heartbeat: see
+    /// [`Member::heartbeat_cas_end`](crate::Member::heartbeat_cas_end).
     pub cas_end: u64,
 }
 
@@ -68,7 +69,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns the name of the role in statistics.
+    /// Returns the role's name as reported in statistics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -38,8 +38,8 @@ pub use interface::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// How long a leader may answer requests, counted from the send time of the message whose reply
-/// confirmed its leadership.
+/// How long a leader may answer requests after it sent the message whose reply confirmed its
+/// leadership.
 pub const LEADER_LEASE: Millis = 1000;
 /// How long an election promise lasts after the member has received the heartbeat. It exceeds
 /// [`LEADER_LEASE`] to allow for clocks that run at different rates.
@@ -50,7 +50,7 @@ const LEADER_READ_INTERVAL: Millis = 300;
 const FOLLOWER_READ_INTERVAL: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
-/// The maximum time between two reads that show the leader without a lease, if the absence counts as
+/// If two reads at most this far apart show the leader without a lease, the absence counts as
 /// uninterrupted. A lease that was granted between the reads would still exist at the second read.
 const ABSENCE_READ_INTERVAL_MAX: Millis = 1000;
 /// A member counts as in sync if it lacks no change older than this.
@@ -102,13 +102,12 @@ pub struct Member {
     /// Swaps without a reply, each with the revision that it replaces. A swap may still take effect
     /// while the record has that revision.
     pending_swaps: Vec<(Revision, Record)>,
-    /// The epoch of the last leadership that started without the items of the group.
+    /// The epoch of the last leadership that started without the group's items.
     started_empty: Option<u32>,
     /// The epoch in which the current leadership of this member started; `None` if it does not
     /// lead.
     leadership_epoch: Option<u32>,
-    /// The range of CAS values that this leader may draw from, and the ends that this member knows
-    /// of.
+    /// The CAS values that this leader may draw, and the range ends that this member knows of.
     cas: CasReserve,
     /// The members that have all items of this leader, each with the time up to which it has all
     /// changes. When this leader starts, a member that was in sync with the previous leader has all
@@ -125,8 +124,8 @@ pub struct Member {
     /// The incarnation of the leader that refuses connections, and the number of consecutive
     /// refusals.
     refusals: (u64, u32),
-    /// The time since which each read has shown the leader without a lease; `None` if the leader has
-    /// a lease, or if there is no record.
+    /// Since this time, every read has shown the leader without a lease. `None` if the leader has a
+    /// lease, or if there is no record.
     dead_since: Option<Millis>,
     /// The send time of the last read with a reply.
     read_at: Millis,
@@ -209,7 +208,7 @@ impl Member {
         self.is_founder = true;
     }
 
-    /// Returns the process of this member.
+    /// Returns this member's process.
     #[must_use]
     pub fn me(&self) -> &Process {
         &self.settings.me
@@ -259,15 +258,14 @@ impl Member {
         self.leads() && self.cas.is_used_up()
     }
 
-    /// Raises the first CAS value that this leader draws to `floor`, because another group may have
-    /// drawn the values below. Returns whether this leader draws from `floor` on now. If it does
-    /// not, the next swap reserves values above `floor`. Returns `None` if this member does not
-    /// lead.
+    /// Raises this leader's next CAS value to `floor`, because another group may have drawn the
+    /// values below. Returns whether this leader draws from `floor` on now. If not, the next swap
+    /// reserves values above `floor`. Returns `None` if this member does not lead.
     pub fn raise_cas(&mut self, floor: u64) -> Option<bool> {
         self.leads().then(|| self.cas.raise(floor))
     }
 
-    /// Returns the end of CAS values that this leader sends in its heartbeats; 0 if it does not
+    /// Returns the end of the CAS range that this leader sends in its heartbeats; 0 if it does not
     /// lead. If the coordinator does not answer, this end may exceed the end of
     /// [`Self::cas_values`]. This leader may draw the additional values once all other members in
     /// sync have acknowledged the higher end.
@@ -282,7 +280,7 @@ impl Member {
         now.saturating_sub(self.last_led_at) >= LEADER_LEASE
     }
 
-    /// Extends the CAS values of this leader up to the end that all other members have acknowledged,
+    /// Extends this leader's CAS values up to the end that all other members have acknowledged,
     /// unless the next leader may already draw them.
     fn extend_cas(&mut self, now: Millis) {
         if self.leads() && !self.may_have_transferred() {
@@ -495,7 +493,7 @@ impl Member {
         self.note_lease();
     }
 
-    /// Notes whether the last read showed the lease of this leader.
+    /// Records whether the last read showed this leader's lease.
     fn note_lease(&mut self) {
         if self.leads() && !self.view.is_live(&self.settings.me) {
             (self.was_absent, self.lease_read_at) = (true, 0);
@@ -530,7 +528,7 @@ impl Member {
         }
     }
 
-    /// Applies a view of the group. Starts, continues or ends the leadership of this member.
+    /// Applies a view of the group. Starts, continues or ends this member's leadership.
     fn update_view(&mut self, now: Millis, mut view: GroupView) {
         // Epochs never decrease. A lower epoch means that the coordinator has lost the last record
         // and has an earlier one from a backup. Ignore the earlier record: this member then
@@ -647,7 +645,7 @@ impl Member {
     }
 
     /// Abandons the transfer under way: this leader answers requests again. If it has already sent
-    /// a record that names another leader, it first replaces that record.
+    /// a record that names another leader, it replaces that record before it answers.
     pub fn end_transfer(&mut self) {
         self.transfer = None;
     }
@@ -719,14 +717,14 @@ impl Member {
         self.refusals = (0, 0);
     }
 
-    /// Returns whether the election promise of this member to its leader is still in force. Each
+    /// Returns whether this member's election promise to its leader is still in force. Each
     /// heartbeat that this member answers with a promise renews it for [`PROMISE_TIME`].
     #[must_use]
     pub fn hears_leader(&self, now: Millis) -> bool {
         now < self.promised_until
     }
 
-    /// Handles a heartbeat of a leader. `cas_end` is the end of CAS values in the heartbeat.
+    /// Handles a heartbeat of a leader. `cas_end` is the end of the CAS range in the heartbeat.
     /// Returns whether this member promises not to stand for election for [`PROMISE_TIME`], and to
     /// draw no CAS value below `cas_end` if it is elected.
     pub fn note_heartbeat(&mut self, leader: &Process, cas_end: u64, now: Millis) -> bool {
@@ -786,8 +784,8 @@ impl Member {
         self.ready.remove(member);
     }
 
-    /// Returns the other processes whose acknowledgements this leader's replies must wait for when
-    /// it starts: the members in sync of the record and of pending swaps.
+    /// When this leader starts, its replies must wait for acknowledgements from other processes.
+    /// Returns these processes: the members in sync according to the record and pending swaps.
     #[must_use]
     pub fn named_in_sync(&self) -> BTreeSet<Process> {
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);

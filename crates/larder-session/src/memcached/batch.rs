@@ -26,9 +26,9 @@ pub(crate) struct BatchRequest<'b> {
 }
 
 pub(crate) enum RequestKind<'b> {
-    /// A lookup of the fast path.
+    /// A fast-path lookup.
     Get(FastGet<'b>),
-    /// A set of the fast path: its index in [`Batch::sets`].
+    /// A fast-path set: its index in [`Batch::sets`].
     Set(usize),
     /// Any other request: its index in [`Batch::others`].
     Other(usize),
@@ -53,7 +53,7 @@ impl Batch<'_> {
     pub(crate) const LEN_MAX: usize = BATCH_MAX;
 
     /// Adds the first `done` requests to `answered`. Needs no loop if all requests of the batch are
-    /// lookups of the fast path.
+    /// fast-path lookups.
     #[inline]
     fn count(&self, done: usize, answered: &mut AnsweredCounts) {
         let mut gets = done;
@@ -86,8 +86,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Counts those of the first `done` requests that are not lookups of the fast path. Returns
-    /// their number.
+    /// Adds those of the first `done` requests that are not fast-path lookups to `answered`.
+    /// Returns their number.
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;
         for ready in self.requests.iter().take(done) {

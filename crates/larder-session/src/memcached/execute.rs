@@ -31,7 +31,7 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// Answers a lookup of the fast path: one key, and no change of the item.
+    /// Answers a fast-path lookup, which has one key and does not change the item.
     #[inline]
     pub(crate) fn answer_get<H: Host>(
         &mut self,
@@ -58,8 +58,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a set of the fast path. Not inlined, because inlining makes each lookup one percent
-    /// more expensive in instructions.
+    /// Answers a fast-path set. Not inlined, because inlining makes each lookup execute one percent
+    /// more instructions.
     #[inline(never)]
     pub(crate) fn answer_set<H: Host>(
         &mut self,
@@ -152,7 +152,7 @@ impl<E: Engine> Session<E> {
     /// dropped some of the tags since.
     ///
     /// # Errors
-    /// The [`Refusal`] of the engine. The reply is in the output.
+    /// The engine's [`Refusal`]. The reply is in the output.
     #[cold]
     fn tags_of<H: Host>(
         &mut self,

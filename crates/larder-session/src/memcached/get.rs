@@ -208,9 +208,9 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
     }
 }
 
-/// The maximum length of a large value, in bytes, that the session copies to the output if it may
-/// not lease the value. Equal to the default maximum item size (`-I`). The copy counts as a buffer
-/// of the connection.
+/// If the session may not lease a large value, it copies the value to the output, up to this length
+/// in bytes. Equal to the default maximum item size (`-I`). The copy counts as a buffer of the
+/// connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {

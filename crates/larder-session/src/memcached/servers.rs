@@ -48,8 +48,8 @@ fn names_servers(get: &Get<'_>) -> bool {
 }
 
 impl<E: Engine> Session<E> {
-    /// Answers the first request of a batch, a lookup, with the server list. Returns `None` if the
-    /// host has no cluster.
+    /// Answers the first request of a batch, which must be a lookup, with the server list. Returns
+    /// `None` if the host has no cluster.
     #[cold]
     pub(crate) fn answer_servers<H: Host>(
         &mut self,

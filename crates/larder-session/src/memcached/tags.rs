@@ -28,7 +28,7 @@ pub(crate) fn has_tags(request: &Request<'_>) -> bool {
 /// Returns the tags that a request sets on the item that it stores.
 ///
 /// # Errors
-/// The [`Refusal`] of the engine.
+/// The engine's [`Refusal`].
 pub(crate) fn of_request<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     request: &Request<'_>,

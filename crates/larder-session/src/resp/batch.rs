@@ -19,7 +19,7 @@ pub(super) const BATCH_MAX: usize = 32;
 /// The minimum of the argument length limit, in bytes. It applies if the maximum item size is
 /// smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
-/// The length limit of a request minus the length limit of an argument, in bytes.
+/// The number of bytes by which the length limit of a request exceeds that of an argument.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
 
 /// The result of a request.
@@ -66,7 +66,7 @@ impl RequestKind<'_> {
         }
     }
 
-    /// Returns whether this is a request of the command with this name.
+    /// Returns whether the request's command has this name.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         match self {
             Self::Get(..) | Self::Set(..) => false,

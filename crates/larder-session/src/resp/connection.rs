@@ -51,8 +51,7 @@ impl<E: Engine> Session<E> {
             }
             Command::ClientTracking(wanted) => {
                 let outcome = tracking::set_tracking(cx, self.client, state, wanted, output);
-                // A route declares when it opens whether the client has a near cache. The open
-                // routes no longer match.
+                // The open routes were opened for the client's previous tracking state.
                 self.close_routes();
                 return outcome;
             }
@@ -250,8 +249,8 @@ fn set_settings<'b, E: Engine, H: Host>(
     })
 }
 
-/// Parses a size with an optional unit, such as `100mb`, to bytes. `k`, `m` and `g` are decimal.
-/// `kb`, `mb` and `gb` are binary.
+/// Parses a size with an optional unit, such as `100mb`, and returns it in bytes. `k`, `m` and `g`
+/// are decimal. `kb`, `mb` and `gb` are binary.
 fn bytes_of(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok()?.to_ascii_lowercase();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

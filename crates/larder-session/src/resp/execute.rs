@@ -435,7 +435,7 @@ pub(super) enum Origin {
     Transaction,
 }
 
-/// Returns the length of the longest prefix of a batch whose requests only look up items.
+/// Returns the number of lookups at the start of a batch.
 fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     if state.transaction.is_some() || state.needs_login() {
         return 0;
@@ -450,7 +450,7 @@ fn count_reads(state: &State, batch: &[BatchRequest<'_>]) -> usize {
     reads.count()
 }
 
-/// Returns the longest prefix of a batch whose requests have keys or change items.
+/// Returns the requests at the start of a batch that have keys or change items.
 fn forwarded(state: &State, batch: &[BatchRequest<'_>]) -> ForwardedRequests {
     let mut forwarded = ForwardedRequests::new(Parser::default());
     if state.transaction.is_some() || state.needs_login() {

@@ -17,7 +17,7 @@ use larder_store::{Engine, Expiry, HashedKey, Lookup};
 /// [`Settings::requests_per_poll`](crate::Settings::requests_per_poll) steps.
 const KEYS_PER_POLL: usize = 16 << 10;
 
-/// The maximum number of keys of an `MSETNX`. The session executes this command in one step.
+/// The maximum number of keys in an `MSETNX`. The session executes this command in one step.
 const ADDED_MAX: usize = 1024;
 
 impl<E: Engine> Session<E> {

@@ -103,7 +103,8 @@ fn fail(error: &CommandError<'_>, output: &mut Vec<u8>) -> Outcome {
     Outcome::Done
 }
 
-/// Finds a script by its text or hash. For a text, also stores the hash, for later calls by hash.
+/// Finds a script by its source or hash. Given the source, also stores its hash, for later calls by
+/// hash.
 fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'static>> {
     match name {
         ScriptName::Text(text) => load(host, text).map(|(script, _)| script),
@@ -117,13 +118,13 @@ pub(super) fn known(host: &impl Host, hash: &ScriptHash) -> Option<Script> {
     Script::of_hash(hash).or_else(|| host.script(hash))
 }
 
-/// Recognises a script by its text, and stores its hash.
+/// Recognises a script by its source, and stores the hash of the source.
 pub(super) fn load(
     host: &impl Host,
     text: &[u8],
 ) -> Result<(Script, ScriptHash), CommandError<'static>> {
     if text.len() > SCRIPT_LEN_MAX {
-        // Refuse before hashing, which is slow for a long text. All known scripts are shorter.
+        // Refuse before hashing, which is slow for a long source. All known scripts are shorter.
         return Err(CommandError::UnknownScript);
     }
     let hash = hash_of(text);

@@ -184,7 +184,7 @@ fn start<E: Engine, H: Host>(
     if !state.reserve(cx.host, prefixes_memory(&prefixes)) {
         return Err(CommandError::OutOfMemory);
     }
-    // This fails only if the host has no tracker. larderd always has one.
+    // This fails only if the host has no tracker. larderd always has a tracker.
     let tracker =
         cx.host.start_tracking().ok_or(CommandError::Tracking(TrackingError::NoTracker))?;
     let receiver = options.redirect.unwrap_or(connection);

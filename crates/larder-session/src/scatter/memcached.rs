@@ -1,4 +1,4 @@
-//! Scatter-gather for batches of memcached's protocols.
+//! Scatter-gather for batches in memcached's protocols.
 
 use super::{Destination, Destinations};
 use crate::Host;
@@ -247,7 +247,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Returns the destinations of the requests of a batch.
+/// Returns the destination of each request in a batch.
 fn destinations<H: Host>(
     host: &H,
     batch: &Batch<'_>,

@@ -1,8 +1,8 @@
 //! Scatter-gather: sends each request of a batch to the group that owns its key, and writes the
 //! replies in request order.
 //!
-//! `memcached.rs` splits batches of memcached's protocol into parts, and `resp/scatter.rs` splits
-//! batches of RESP. This file gathers the replies. A part is one request, or one key of a multi-key
+//! `memcached.rs` splits batches in memcached's protocols into parts, and `resp/scatter.rs` splits
+//! RESP batches. This file gathers the replies. A part is one request, or one key of a multi-key
 //! request. Because a part has at most one key, the session can send it to another group if the key
 //! has moved.
 
@@ -36,7 +36,7 @@ pub(crate) enum Destination {
     Alone,
 }
 
-/// Finds the destinations of the requests of a batch, in request order.
+/// Finds the destination of each request in a batch, in order.
 pub(crate) struct Destinations<'h> {
     shard_map: Option<&'h dyn GroupMap>,
     owner: Owner,
@@ -145,9 +145,9 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Takes the result of a part that waits for the group `from`, before the route drops it. The
-    /// owner may have answered this part although an earlier part has failed: the session has then
-    /// sent the earlier part again, after this one.
+    /// Takes the result of a part that waits for the group `from`. Called before the route drops
+    /// the result. The owner may have answered this part although an earlier part has failed: the
+    /// session has then sent the earlier part again, after this one.
     fn take_result(&mut self, from: GroupIndex, route: &mut dyn Route) {
         let PartState::Remote(group, id) = self.state else { return };
         if group != from {
@@ -209,7 +209,7 @@ impl<E: Engine> ScatterGather<E> {
         }
     }
 
-    /// Drops the replies of the parts that continue the first part.
+    /// Makes the session drop the replies to the parts that continue the first part.
     fn drop_rest_of_reply(&mut self) {
         let rest = self.parts.iter_mut().skip(1).take_while(|part| part.continues);
         rest.for_each(|part| part.is_dropped = true);

@@ -34,7 +34,7 @@ pub(crate) struct Dump<E: Engine> {
     /// The number of items per size class. The key is the size in units of [`SIZE_STEP`], rounded
     /// up.
     sizes: BTreeMap<usize, u64>,
-    /// The reply format of `stats sizes` lines and of the end of the dump.
+    /// The reply format for `stats sizes` lines and for the end of the dump.
     format: ReplyFormat<'static>,
 }
 

@@ -105,9 +105,9 @@ pub(crate) struct IncomingValue<E: Engine> {
     pub(crate) tags: Tags,
     /// The cache memory, in bytes, that the value occupies.
     pub(crate) memory: usize,
-    /// The number of bytes of the value that have not arrived.
+    /// The number of value bytes that have not arrived.
     value_left: usize,
-    /// The number of bytes of the value that have arrived.
+    /// The number of value bytes that have arrived.
     value_received: usize,
     /// The received bytes after the value: CRLF in the text protocol.
     pub(crate) trailer: ArrayVec<u8, 2>,
@@ -148,7 +148,7 @@ impl<E: Engine> IncomingValue<E> {
     }
 
     /// Consumes the bytes of `input` that belong to the value or its trailer, and returns their
-    /// number. Consumes them even if there is no memory to store them.
+    /// number. Consumes them even if the engine refuses to store them.
     pub(crate) fn take(&mut self, engine: &mut E, input: &[u8]) -> (usize, Result<(), Refusal>) {
         let (value, rest) = input.split_at_checked(self.value_left).unwrap_or((input, &[]));
         let taken = match self.upload.as_mut() {
@@ -163,12 +163,12 @@ impl<E: Engine> IncomingValue<E> {
         (value.len() + trailer.len(), taken)
     }
 
-    /// Returns the number of bytes of the request that have arrived.
+    /// Returns how many bytes of the request have arrived.
     pub(crate) fn received(&self) -> usize {
         self.head.len() + self.value_received + self.trailer.len()
     }
 
-    /// Returns the number of bytes of the value and its trailer that have not arrived.
+    /// Returns how many bytes of the value and its trailer have not arrived.
     pub(crate) fn missing(&self) -> usize {
         self.value_left + self.trailer_len - self.trailer.len()
     }
@@ -252,10 +252,10 @@ pub(crate) struct ForwardedUpload {
     reserved: usize,
     /// The length of the request up to its value.
     pub(crate) head_len: usize,
-    /// The number of bytes of the value and its CRLF that have not arrived.
+    /// How many bytes of the value and its CRLF have not arrived.
     pub(crate) left: u64,
     pub(crate) parser: Parser,
-    /// The error reply for the case that no leader executes the store.
+    /// The error reply if no leader executes the store.
     pub(crate) then: Vec<u8>,
 }
 
@@ -267,7 +267,7 @@ impl ForwardedUpload {
         Self { to: None, bytes, sent, is_kept: true, reserved, head_len, left, parser, then }
     }
 
-    /// Adds bytes of the request. If the host has no memory for them, retains no sent bytes from
+    /// Adds bytes of the request. If the host refuses memory for them, retains no sent bytes from
     /// now on.
     pub(crate) fn add(&mut self, host: &impl Host, bytes: &[u8]) {
         self.is_kept = self.is_kept && host.reserve_sent(self.reserved, bytes.len());

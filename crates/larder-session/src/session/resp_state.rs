@@ -10,7 +10,7 @@ use larder_protocol::reply::resp::Version;
 /// The maximum number of reads from slower storage that a RESP connection has in progress.
 pub(crate) const FETCHES_MAX: usize = 32;
 
-/// The memory of a watched key in addition to the bytes of the key, in bytes.
+/// The memory that a watched key occupies besides its own bytes, in bytes.
 pub(crate) const WATCHED_LEN: usize = size_of::<Watched>();
 
 /// The state of a RESP connection between requests.
@@ -59,8 +59,8 @@ pub(crate) struct RequestQueue {
     pub(crate) is_transaction: bool,
     /// The guard of a transaction with watched items; `None` without watched items.
     pub(crate) guard: Option<Box<Guard>>,
-    /// Whether the start of the reply to `EXEC` is still open. The outcome of the first request
-    /// determines whether the transaction is executed.
+    /// Whether the start of the reply to `EXEC` is still undecided. The outcome of the first
+    /// request determines whether the transaction is executed.
     pub(crate) is_headless: bool,
 }
 

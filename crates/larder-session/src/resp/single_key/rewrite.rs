@@ -108,7 +108,7 @@ fn fits<E: Engine, H: Host>(cx: &Context<'_, E, H>, key: HashedKey<'_>, len: usi
     len < limits.item_size_max && limits.footprint(key.bytes.len(), len, 0) <= limits.item_size_max
 }
 
-/// Appends zeros to a value up to the length `len`. Returns false if there is no memory for them.
+/// Appends zeros to a value up to the length `len`. Returns false if the allocation fails.
 fn grow(value: &mut Vec<u8>, len: usize) -> bool {
     let missing = len.saturating_sub(value.len());
     let has_room = value.try_reserve_exact(missing).is_ok();
