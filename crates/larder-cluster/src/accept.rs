@@ -32,7 +32,7 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// disconnected.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The group of this node, and the answerer of requests that other nodes forward.
+/// This node's group, and the answerer for requests that other nodes forward.
 struct Membership {
     group: Arc<Group>,
     answerer: Answerer,
@@ -46,15 +46,15 @@ struct Membership {
 struct AcceptedPeer {
     stream: PeerStream,
     admitted: AdmittedPeer,
-    /// The epoch in which the current leadership of this node started; 0 if this node does not
-    /// lead, or is not ready to.
+    /// The epoch in which this node's current leadership started; 0 if this node does not lead, or
+    /// is not ready to.
     leadership: u32,
     /// The registry entry of the connection, if a member forwards requests or follows; `None` for
     /// other peers and for imports.
     link: Option<AdmittedLink>,
 }
 
-/// The listener that accepts and serves the peers of this node.
+/// Accepts and serves this node's peers.
 pub(crate) struct PeerListener {
     node: Arc<Node>,
     leader: Leader,
@@ -98,7 +98,7 @@ impl PeerListener {
         self.membership.as_ref().map(|membership| &*membership.group)
     }
 
-    /// Accepts peers until the node shuts down. Returns when the threads of all peers have ended.
+    /// Accepts peers until the node shuts down. Returns when all peer threads have ended.
     pub(crate) fn accept(&self, listeners: &[TcpListener]) {
         std::thread::scope(|scope| {
             while self.stop.wait_for_connection(listeners) {

@@ -3,10 +3,10 @@
 use larder_replica::{FrameError, HandshakeError, StreamError};
 use std::io;
 
-/// The refusal text of a node that does not lead its group.
+/// A node that does not lead its group refuses peers with this text.
 const NOT_LEADER: &str = "this node does not lead its group";
 
-/// The reason why a connection to another node ends or is not established.
+/// The reason why a connection to another node is closed or is not established.
 ///
 /// The text of the error is for the log and for `last_error` of `stats replication`.
 /// [`Self::refusal`] is the text for the peer.
@@ -42,7 +42,7 @@ pub(crate) enum Violation {
     /// A stream of changes that is invalid, or that this node cannot continue: see [`StreamError`].
     #[error("{0}")]
     Stream(StreamError),
-    /// A frame that the state of the connection does not allow.
+    /// A frame that is not valid in the connection's current state.
     #[error("unexpected frame from the peer")]
     UnexpectedFrame,
     /// A forwarded conversation in a protocol that this version does not support.
@@ -70,7 +70,7 @@ pub(crate) enum Violation {
     NotMember,
 }
 
-/// A reason on this node's side for which a connection ends or is not established.
+/// A reason on this node's side for which a connection is closed or is not established.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
     /// The node shuts down.
@@ -83,7 +83,7 @@ pub(crate) enum LocalError {
     /// The node does not lead its group.
     #[error("this node does not lead its group")]
     NotLeader,
-    /// The node has lost the leadership of its group, or shuts down during an import.
+    /// During an import, the node has lost the leadership of its group, or shuts down.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
     /// A journal has overwritten changes before they were sent to the follower.
@@ -140,19 +140,19 @@ pub(crate) enum Timeout {
     /// An acknowledgement from a follower.
     #[error("no acknowledgement from the follower in time")]
     Acknowledgement,
-    /// A frame from the leader that imports slots.
+    /// A frame from the importing leader.
     #[error("no frame from the importing leader in time")]
     Importer,
-    /// The leader's reads of this node's frames.
+    /// Reading this node's frames, for a leader.
     #[error("the leader has stopped reading requests")]
     LeaderStalled,
-    /// A lease of a node that forwards requests.
+    /// A lease from a node that forwards requests.
     #[error("no lease from the forwarding node in time")]
     Lease,
-    /// The results of requests that were sent to a leader before another node replaced it.
+    /// The results of requests to a leader that another node has replaced since.
     #[error("no results from the former leader in time")]
     Retired,
-    /// The request of the leader that imports slots to release them.
+    /// The importing leader's request to release the slots.
     #[error("the request to release the slots arrived too late")]
     ReleaseRequest,
     /// The import of released slots.
@@ -202,8 +202,8 @@ impl PeerError {
         matches!(self, Self::Local(LocalError::Restarted))
     }
 
-    /// Adds that the TLS handshake failed to the text of a connection error or a violation. If the
-    /// connection was closed, the text also contains the remedy. Returns other errors unchanged.
+    /// Adds to the text of a connection error or a violation that the TLS handshake failed. If the
+    /// connection was closed, also adds the remedy. Returns other errors unchanged.
     pub(crate) fn in_tls_handshake(self) -> Self {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self {

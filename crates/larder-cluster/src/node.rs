@@ -25,10 +25,10 @@ pub struct NodeConfig {
     pub clock: Clock,
     /// The cache, which the server's own clients also use.
     pub cache: erased::Cache,
-    /// The counters of forwarded requests, one element for each handle that answers them. Sets the
-    /// number of these handles.
+    /// The counters for forwarded requests: one element per handle that answers them. The length
+    /// determines the number of these handles.
     pub answerer_counters: Vec<Arc<Counters>>,
-    /// The tracker of the items of which clients have copies.
+    /// Tracks the items that clients have cached.
     pub tracker: Arc<Tracker>,
 }
 
@@ -41,7 +41,7 @@ pub struct Node {
     pub group: Option<Arc<Group>>,
     /// The forwarders of requests to the leaders of groups.
     pub forwarders: Forwarders,
-    /// The status of the followers, and of the link to the leader.
+    /// The status of the followers and the link to the leader.
     pub replication: ReplicationStatus,
     /// The secret and certificates for connections to other nodes.
     pub credentials: Credentials,
@@ -50,7 +50,7 @@ pub struct Node {
     pub(crate) cache: erased::Cache,
     pub(crate) answerer_counters: Vec<Arc<Counters>>,
     pub(crate) tracker: Arc<Tracker>,
-    /// The warning of refused peers, logged at most once a minute.
+    /// Warns about refused peers, at most once a minute.
     pub(crate) refused_peer_warning: RateLimitedWarning,
 }
 

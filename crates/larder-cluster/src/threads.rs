@@ -41,7 +41,7 @@ impl NodeThreads {
     /// leader.
     ///
     /// # Errors
-    /// Creating the socket pair of the shutdown flag or spawning a thread failed.
+    /// Creating the shutdown flag's socket pair or spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
         let stop = Arc::new(Stop::new()?);
         let mut threads = Self { stop, threads: Vec::new(), left: Arc::default() };
@@ -74,10 +74,10 @@ impl NodeThreads {
         self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
-    /// Joins the group of the node, if it has one. Waits until the cluster has an identity and the
-    /// lease of an earlier process of the node has ended. Stops waiting if `continues` returns
-    /// false. If the node later cannot stay a member, a thread shuts the server down, and
-    /// [`Self::stop`] returns the reason.
+    /// Joins the node's group, if it has one. Waits until the cluster has an identity and any lease
+    /// of the node's earlier process has ended. Stops waiting if `continues` returns false. If the
+    /// node later cannot stay a member, a thread shuts the server down, and [`Self::stop`] returns
+    /// the reason.
     ///
     /// # Errors
     /// [`JoinError`].

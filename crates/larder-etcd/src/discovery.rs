@@ -27,8 +27,8 @@ pub struct Discovery {
 pub struct DiscoveryKeeper {
     etcd: Etcd,
     cluster: String,
-    /// The time at which an update last found the lease of a node, by the node's address for
-    /// clients.
+    /// Maps each node's address for clients to the time at which an update last found the node's
+    /// lease.
     seen: BTreeMap<String, Instant>,
     started: Instant,
 }

@@ -48,7 +48,8 @@ impl EtcdGroup {
         }
     }
 
-    /// Replaces a malformed record by the last valid one before it. Returns false if etcd has none.
+    /// Replaces a malformed record by the last valid record before it. Returns false if it finds no
+    /// valid record.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the record may have been replaced.
@@ -70,8 +71,8 @@ impl EtcdGroup {
         self.etcd.put(&self.name.key("transfer"), &request, Some(TRANSFER_REQUEST_SECS))
     }
 
-    /// Removes the addresses of a node if no process of the node is live and the group's record has
-    /// this revision (0: the group has no record).
+    /// Removes a node's addresses if no process of the node is live and the group's record has this
+    /// revision (0: the group has no record).
     ///
     /// # Errors
     /// [`CoordinatorError`]: the addresses may have been removed.
@@ -97,9 +98,9 @@ impl EtcdGroup {
 /// The result of [`EtcdGroup::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgotten {
-    /// etcd had the addresses of the node, and has removed them.
+    /// etcd had the node's addresses, and has removed them.
     Removed,
-    /// etcd did not have the addresses of the node.
+    /// etcd did not have the node's addresses.
     Absent,
     /// The node is live, or the record has another revision. Nothing was removed.
     Refused,

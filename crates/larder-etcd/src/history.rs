@@ -5,12 +5,12 @@ use crate::client::requests::Range;
 use crate::client::{EarlierValue, Etcd};
 use larder_replica::{CoordinatorError, Revision};
 
-/// The maximum number of earlier revisions of a key that [`restore`] reads.
+/// [`restore`] reads at most this many earlier revisions of a key.
 const MALFORMED_MAX: usize = 10;
 
-/// Replaces a malformed value by the last valid one before it. Returns false if it finds no valid
-/// earlier value. If another process changes the key at the same time, does not replace the value,
-/// and returns true.
+/// Replaces a malformed value by the last valid value before it. Returns false if it finds no such
+/// value. If another process changes the key at the same time, does not replace the value, and
+/// returns true.
 ///
 /// # Errors
 /// [`CoordinatorError`]: the value may have been replaced.

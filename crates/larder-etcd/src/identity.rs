@@ -45,7 +45,7 @@ pub(crate) fn fingerprint(secret: &Secret, identity: &str) -> String {
     format!("{:016x}", u64::from_be_bytes(secret.fingerprint(identity.as_bytes())))
 }
 
-/// The identity of the cluster that a process belongs to. All threads of the process share it.
+/// The identity of a process's cluster. All threads of the process share it.
 #[derive(Debug)]
 pub struct ClusterIdentity {
     pub(crate) key: String,
@@ -63,7 +63,7 @@ pub(crate) struct FoundIdentity {
 }
 
 impl ClusterIdentity {
-    /// Creates the identity of the cluster of this name. It is unknown until
+    /// Creates the identity of the cluster with this name. It is unknown until
     /// [`IdentityFinder::find`](crate::IdentityFinder::find) finds it.
     #[must_use]
     pub fn new(cluster: &str) -> Self {

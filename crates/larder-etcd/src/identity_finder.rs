@@ -61,8 +61,8 @@ pub struct IdentityFinder {
     cluster: String,
     identity: Arc<ClusterIdentity>,
     secret: Option<Secret>,
-    /// The time since which etcd has had no identity at every read; `None` if it had one, or if the
-    /// last read failed.
+    /// Since this time, every read has found no identity in etcd. `None` if the last read found one
+    /// or failed.
     absent_since: Option<Instant>,
 }
 

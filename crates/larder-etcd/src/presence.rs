@@ -51,8 +51,8 @@ pub struct NameConflict {
 }
 
 impl NameConflict {
-    /// Returns the lifetime of the lease. If the process has ended, the key disappears within this
-    /// time.
+    /// Returns the lifetime of the process's lease. If the process has ended, its key disappears
+    /// within this time.
     #[must_use]
     pub fn lease_time(&self) -> Duration {
         Duration::from_secs(self.lease_secs)
@@ -123,7 +123,8 @@ impl Presence {
     }
 
     /// Returns the incarnation of the other process that has written `live`. Returns `None` if this
-    /// process has written it, or if no process has: then it is malformed or has no lease.
+    /// process has written `live`, or if `live` is malformed or has no lease, and so comes from no
+    /// process.
     fn other_process(&self, live: &KeyValue) -> Option<u64> {
         let incarnation = read_incarnation(&live.value)?;
         (live.lease != 0 && incarnation != self.incarnation).then_some(incarnation)

@@ -43,8 +43,8 @@ struct TransferJson {
     to: Option<String>,
 }
 
-/// The shard map: by group, the ranges of the slots that it owns, and the ranges of the slots that
-/// it will import.
+/// The shard map. Maps each group to the slot ranges that it owns and the slot ranges that it will
+/// import.
 #[derive(Deserialize, Serialize)]
 struct MapJson {
     slots: BTreeMap<String, String>,

@@ -23,7 +23,7 @@ pub struct ShardMapView {
     pub map: Option<ShardMap>,
     /// The revision of the map; 0 if there is none.
     pub revision: Revision,
-    /// The leaders, by the names of their groups.
+    /// Maps each group's name to its leader.
     pub leaders: BTreeMap<String, LeaderView>,
 }
 
@@ -67,7 +67,8 @@ impl EtcdShardMap {
         Ok(ShardMapView { map, revision, leaders: leaders.collect() })
     }
 
-    /// Replaces a malformed map by the last valid one before it. Returns false if etcd has none.
+    /// Replaces a malformed map by the last valid map before it. Returns false if it finds no valid
+    /// map.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the map may have been replaced.
@@ -111,8 +112,8 @@ pub fn shown_map(map: &ShardMap) -> String {
     String::from_utf8_lossy(&write_map(map)).into_owned()
 }
 
-/// Returns the name of the group of a record, and the leader. `None` if the key or the record is
-/// malformed.
+/// Returns the name of the group that a record belongs to, and the group's leader. `None` if the
+/// key or the record is malformed.
 fn leader(one: &KeyValue, nodes: &[KeyValue]) -> Option<(String, LeaderView)> {
     let ClusterKey::Record { group } = ClusterKey::parse(&one.key)? else { return None };
     let (record, revision) = (read_record(&one.value)?, one.revision);

@@ -1,5 +1,5 @@
-//! Reads all keys of a cluster for the commands of operators. Reports malformed keys and values,
-//! and still returns the others.
+//! Reads all keys of a cluster for operators' commands. Reports malformed keys and values, and
+//! still returns the others.
 
 use crate::client::Etcd;
 use crate::client::requests::{KeyValue, Range};
@@ -14,8 +14,8 @@ use std::fmt;
 /// The groups of a cluster in etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSurvey {
-    /// The groups, by name. The views have no transfer requests. A view omits malformed values as
-    /// if etcd did not have them.
+    /// Maps group names to views of the groups. The views have no transfer requests. A view omits
+    /// malformed values as if etcd did not have them.
     pub groups: BTreeMap<String, GroupView>,
     /// The shard map; `None` if it is absent or malformed.
     pub map: Option<ShardMap>,

@@ -25,19 +25,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// How long a node that shuts down keeps its connections for forwarded requests. In this time,
-/// peers can move their requests to the next leader.
+/// How long a node keeps its connections for forwarded requests open while it shuts down. In this
+/// time, peers can move their requests to the next leader.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// The time without a new lease after which the answerer closes a connection.
+/// The answerer closes a connection after this time without a new lease.
 const LEASE_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// The interval at which waiting requests check for the end of a leadership transfer.
 const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// The maximum number of bytes of replies in one frame.
+/// The maximum number of reply bytes in one frame.
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
-/// The number of bytes of output at which a session pauses. It is also the number of bytes of
-/// replies at which a conversation waits for a `Continue` frame. A single reply may exceed either
-/// limit. The limit on memory of connections does not count these bytes.
+/// A session pauses when its output has this many bytes. After this many reply bytes, a
+/// conversation waits for a `Continue` frame. A single reply may exceed either limit. These bytes
+/// do not count towards the memory limit of connections.
 const OUTPUT_MAX: usize = 64 << 10;
 /// If the unsent output for one peer has at least this many bytes, the answerer sends it before it
 /// answers further requests.
@@ -47,12 +47,11 @@ const KEPT_LEN_MAX: usize = 4 << 10;
 /// The maximum number of open routes of one peer.
 const ROUTES_MAX: usize = 1 << 20;
 
-/// A value among the woken routes that means the changes of items. It differs from all routes,
-/// which count up from 0.
+/// A value among the woken routes that stands for item changes. It differs from all routes, which
+/// count up from 0.
 const CHANGES: u64 = u64::MAX;
 
-/// The answerer of forwarded requests. All its connections share a fixed set of handles to the
-/// cache.
+/// Answers forwarded requests. All its connections share a fixed set of handles to the cache.
 pub(crate) struct Answerer {
     node: Arc<Node>,
     host: Arc<dyn SessionHost>,
@@ -64,7 +63,7 @@ pub(crate) struct Answerer {
     next: AtomicUsize,
 }
 
-/// The conversation of one client of the peer.
+/// A conversation with one of the peer's clients.
 struct ForwardedConversation {
     session: Session<erased::Handle>,
     /// Whether the requests come from the peer's gateway, for clients of HTTP and gRPC.
@@ -72,7 +71,7 @@ struct ForwardedConversation {
     /// The unanswered requests in order, grouped as the peer has sent them.
     batches: VecDeque<RequestBatch>,
     output: Vec<u8>,
-    /// The number of bytes of replies since the last `Continue` frame.
+    /// The number of reply bytes since the last `Continue` frame.
     sent: usize,
     state: State,
 }
@@ -130,7 +129,7 @@ impl ForwardedConversation {
         }
     }
 
-    /// Adds bytes of requests. If `more` is true, further bytes of the same batch follow.
+    /// Adds request bytes. If `more` is true, further bytes of the same batch follow.
     fn add(&mut self, bytes: &[u8], more: bool) {
         if self.batches.back().is_none_or(|last| last.is_whole) {
             self.batches.push_back(RequestBatch::default());
@@ -328,7 +327,7 @@ impl Answerer {
             };
             *sent += output.len();
             send(route, output, end, out);
-            // The limit on memory of connections does not count this buffer, so an idle
+            // This buffer does not count towards the memory limit of connections, so an idle
             // conversation keeps only a small one.
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
@@ -360,9 +359,9 @@ struct Conversations<'a> {
     woken: Arc<WokenRoutes>,
     /// The woken routes in the order of their wakes.
     ready: VecDeque<u64>,
-    /// The relay of changes of items that clients of the peer have copies of.
+    /// Relays invalidations to the peer for items that its clients have cached.
     changes: ChangeRelay,
-    /// The time limit for changes by the peer's requests. Leases extend it.
+    /// Limits the time in which the peer's requests may change items. Leases extend it.
     fence: Arc<Fence>,
     /// The routes of conversations that wait for a lease.
     awaiting_lease: Vec<u64>,
@@ -383,8 +382,8 @@ impl Conversations<'_> {
     }
 
     /// Handles the frames of `input`, and then the woken conversations, until `out` has
-    /// [`UNSENT_MAX`] bytes. Returns the length of the handled frames, and whether more may be left
-    /// to handle.
+    /// [`UNSENT_MAX`] bytes. Returns the length of the handled frames, and whether more work may
+    /// remain.
     fn answer_some(
         &mut self,
         engine: &mut erased::Handle,
@@ -405,8 +404,8 @@ impl Conversations<'_> {
                 return Ok((at, false));
             }
             if self.fence.is_closed() {
-                // The peer has a newer connection, or a change came after the end of the lease. The
-                // replies so far are not sent, and the peer treats its requests as lost.
+                // The peer has a newer connection, or a change arrived after the lease had ended.
+                // The replies so far are not sent, and the peer treats its requests as lost.
                 return Err(LocalError::Obsolete.into());
             }
         }
@@ -497,7 +496,7 @@ impl Conversations<'_> {
         }
     }
 
-    /// Sends changes of items. If there are too many for one call, the rest is sent after the other
+    /// Sends item changes. If there are too many for one call, the rest is sent after the other
     /// woken routes are handled.
     fn send_changes(&mut self) {
         if !self.changes.write(|| self.woken.waker(CHANGES), UNSENT_MAX, &mut self.out) {

@@ -1,4 +1,4 @@
-//! Sends changes of items to a node whose clients have copies of the items.
+//! Sends the keys of changed items to a node whose clients have cached them.
 
 use super::session_host::SessionHost;
 use larder_operations::{Inbox, Invalidation, Subscription, SubscriptionOptions, Tracker};
@@ -6,8 +6,9 @@ use larder_replica::{Frame, Invalidated};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Relays changes of items to one peer: changes of the items that the peer's conversations with
-/// tracking have read, and all changes if the peer has requested them.
+/// Relays item changes to one peer. By default, these are changes of items that the peer's
+/// conversations with tracking have read. If the peer has requested all changes, relays all of
+/// them.
 pub(super) struct ChangeRelay {
     tracker: Arc<Tracker>,
     host: Arc<dyn SessionHost>,
@@ -22,7 +23,7 @@ pub(super) struct ChangeRelay {
 }
 
 impl ChangeRelay {
-    /// Creates the relay of the connection with this number, counted from 0.
+    /// Creates the relay for the connection with this number. Connections count from 0.
     pub(super) fn new(
         tracker: &Arc<Tracker>,
         host: &Arc<dyn SessionHost>,

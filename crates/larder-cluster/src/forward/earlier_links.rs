@@ -5,8 +5,8 @@ use super::link::Link;
 use larder_replica::Process;
 use std::sync::{Arc, Weak};
 
-/// The number of consecutive refused connections that prove the end of a process. A process closes
-/// its listening sockets only after its last connection.
+/// This many consecutive refused connections prove that a process has ended. A process closes its
+/// listening sockets only after its last connection.
 const REFUSALS_UNTIL_ENDED: u32 = 2;
 
 /// The open connections that one forwarder has made.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// How long requests wait for a leader.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long requests wait during a planned change of the leader or owner. If the change fails, the
-/// former leader answers again before this time is over.
+/// former leader answers again within this time.
 const PLANNED_WAIT_MAX: Duration = Duration::from_secs(6);
 /// The minimum pause before a session resends requests that the peer has refused.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
@@ -32,8 +32,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// The pause after a failed attempt to connect to a leader.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// The forwarder of requests to the leader of one group. It uses one connection for all clients of
-/// this node.
+/// Forwards requests to the leader of one group, on one connection for all of this node's clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forwarder(pub(super) Arc<ForwarderShared>);
 
@@ -51,16 +50,16 @@ pub(super) struct ForwarderShared {
     /// Until this time, requests wait longer because of a planned change of the leader or owner. On
     /// the clock of [`boot_millis`]; 0 before the first planned change.
     planned_until: AtomicU64,
-    /// The tracker that receives changes of the group's items. `None` for the local group: this
-    /// node receives its changes as a member.
+    /// The tracker that receives the group's item changes. `None` for the local group, whose
+    /// changes this node receives as a member.
     tracker: Option<Arc<Tracker>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
-    /// The last request on the connection: whether this node receives all changes. `None` if it has
-    /// sent no such request since the connection became the current one.
+    /// Whether this node's last `TrackAll` frame on the connection requested all changes. `None` if
+    /// it has sent no such frame since the connection became the current one.
     requests_all: Option<bool>,
     /// Sessions that wait for a connection.
     waiting: Vec<WaitingSession>,
@@ -80,12 +79,12 @@ struct WaitingSession {
 }
 
 impl Forwarder {
-    /// Creates the forwarder to another group. `tracker` receives the changes of the group's items.
+    /// Creates the forwarder to another group. `tracker` receives the group's item changes.
     pub(super) fn tracking(tracker: &Arc<Tracker>) -> Self {
         Self(Arc::new(ForwarderShared { tracker: Some(Arc::clone(tracker)), ..Default::default() }))
     }
 
-    /// Requests all changes of the group's items if a client has subscribed to prefixes, or cancels
+    /// Requests all of the group's item changes if a client has subscribed to prefixes, or cancels
     /// the request once no client needs them.
     pub(super) fn request_changes(&self) {
         self.request_changes_on(&mut lock(&self.0.state));
@@ -100,7 +99,7 @@ impl Forwarder {
         }
     }
 
-    /// Makes clients drop their copies of the group's items, because this node may miss changes of
+    /// Makes clients drop their copies of the group's items, because this node may miss changes to
     /// them.
     fn note_missed_changes(&self) {
         if let Some(tracker) = &self.0.tracker {
@@ -131,8 +130,8 @@ impl Forwarder {
         }
     }
 
-    /// Maintains a connection to the leader of `group`, and ends the waits of sessions. Runs until
-    /// the node shuts down.
+    /// Maintains a connection to the leader of `group`, and wakes waiting sessions when their wait
+    /// is over. Runs until the node shuts down.
     pub(crate) fn run(
         &self,
         group: &dyn OwnerGroup,
@@ -221,7 +220,7 @@ impl Forwarder {
         }
     }
 
-    /// Ends the waits that have taken too long.
+    /// Fails the requests that have waited too long.
     fn end_late_waits(&self) {
         self.end_waits(|wait| self.has_waited(wait.since).then_some(ForwardOutcome::NoLeader));
     }
@@ -306,8 +305,8 @@ impl Forwarder {
     }
 
     /// Handles requests that the peer has refused. Their session waits for at least
-    /// [`RETRY_AFTER`], and then sends them to the leader of the group that owns their keys by
-    /// then.
+    /// [`RETRY_AFTER`], and then sends them to the leader of the group that owns their keys at that
+    /// time.
     pub(super) fn retry_soon(&self, route: &Arc<Mutex<RouteState>>, is_planned: bool) {
         if is_planned {
             self.note_planned();
@@ -320,7 +319,7 @@ impl Forwarder {
         }
     }
 
-    /// Records that a planned change is under way, of the leader or of the owner of requested keys.
+    /// Records that a planned change of the leader, or of the requested keys' owner, is under way.
     fn note_planned(&self) {
         let until = boot_millis() + millis(PLANNED_WAIT_MAX);
         self.0.planned_until.store(until, Ordering::Relaxed);
@@ -332,8 +331,8 @@ impl Forwarder {
         if is_planned { PLANNED_WAIT_MAX } else { WAIT_MAX }
     }
 
-    /// Returns whether requests have waited for a leader for too long if they started to wait at
-    /// `since`.
+    /// Returns whether requests that started to wait for a leader at `since` have waited for too
+    /// long.
     pub(super) fn has_waited(&self, since: Instant) -> bool {
         since.elapsed() > self.retry_time()
     }

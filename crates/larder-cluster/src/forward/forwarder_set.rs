@@ -16,13 +16,12 @@ pub struct Forwarders {
     local: Forwarder,
     others: Mutex<BTreeMap<GroupIndex, Forwarder>>,
     tracker: Arc<Tracker>,
-    /// The bytes of forwarded stores that sessions still keep after sending them, until the stores
-    /// have results.
+    /// The number of sent bytes that sessions retain until the forwarded stores have results.
     sent: AtomicUsize,
 }
 
 impl Forwarders {
-    /// Creates the forwarders of a node. `tracker` receives changes of items of other groups.
+    /// Creates a node's forwarders. `tracker` receives item changes from other groups.
     pub(crate) fn new(tracker: &Arc<Tracker>) -> Self {
         let (local, others, sent) = Default::default();
         Self { local, others, tracker: Arc::clone(tracker), sent }
@@ -64,7 +63,7 @@ impl Forwarders {
         self.forwarder_of(group).retry_time()
     }
 
-    /// Requests all changes of the items of other groups if a client has subscribed to prefixes.
+    /// Requests all item changes from the other groups if a client has subscribed to prefixes.
     pub fn request_changes(&self) {
         lock(&self.others).values().for_each(Forwarder::request_changes);
     }

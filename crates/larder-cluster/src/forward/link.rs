@@ -1,4 +1,4 @@
-//! A connection to a leader. The requests of all clients of this node share it.
+//! A connection to a leader, which all of this node's clients share.
 //!
 //! When the connection has closed, requests without a reply get their outcome only once the leader
 //! can no longer execute them: see [`Link::await_end`].
@@ -26,17 +26,17 @@ use std::time::{Duration, Instant};
 /// The write timeout of the connection, and its TCP user timeout: the kernel closes the connection
 /// if the leader's kernel acknowledges no bytes for this long.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(LEASE_TIME);
-/// How long a connection to a former leader waits for the results of its requests.
+/// How long a connection to a former leader stays open until its requests have results.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
-/// The interval at which a waiting read checks whether the connection must end.
+/// The interval at which a waiting read checks whether to close the connection.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The capacity, in bytes, to which the writer shrinks a larger buffer.
 const BUFFER_LEN_MAX: usize = 1 << 20;
 /// The interval at which the thread of a closed connection checks whether the leader can still
 /// execute requests.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The maximum number of bytes of requests in one frame. A lease must wait until the frame before
-/// it is sent, so frames are short.
+/// The maximum number of request bytes in one frame. A lease must wait until the frame before it is
+/// sent, so frames are short.
 const PIECE_LEN: usize = 64 << 10;
 /// After sending this many bytes of frames, the writer checks for a lease to send.
 const WRITE_LEN: usize = 64 << 10;
@@ -52,7 +52,7 @@ pub(super) struct Link {
     stream: PeerStream,
     pub(super) output: Mutex<Output>,
     has_output: Condvar,
-    /// The state of each session with a route on the connection, by route.
+    /// Maps each route on the connection to the state of its session.
     pub(super) routes: Mutex<HashMap<u64, Arc<Mutex<RouteState>>>>,
     retirement: Mutex<Retirement>,
     /// The tracker that receives the peer's messages about changed items; `None` if the peer sends
@@ -69,7 +69,7 @@ enum Retirement {
     None,
     /// The connection was retired at this time, and waits for the results of its requests.
     Since(Instant),
-    /// The connection ends, and cannot be used again.
+    /// The connection is being closed, and cannot be used again.
     Over,
 }
 
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Retires the connection, because the peer no longer leads. The connection ends once its
+    /// Retires the connection, because the peer no longer leads. The connection is closed once its
     /// requests have results, or after [`RETIRED_MAX`]. The former leader either completes the
     /// requests or returns them for the next leader.
     pub(super) fn retire(&self) {
@@ -158,13 +158,13 @@ impl Link {
         is_usable
     }
 
-    /// Returns whether the retirement of the connection is over, which ends the connection.
+    /// Returns whether the connection's retirement is over. The connection is then closed.
     pub(super) fn is_over(&self) -> bool {
         matches!(*lock(&self.retirement), Retirement::Over)
     }
 
-    /// Returns the reason to end a retired connection now. `None` if the connection is not retired
-    /// or still waits for results.
+    /// Returns the reason to close a retired connection now. `None` if the connection is not
+    /// retired or still waits for results.
     fn retirement_end(&self) -> Option<PeerError> {
         let mut retirement = lock(&self.retirement);
         let Retirement::Since(since) = *retirement else { return None };
@@ -191,8 +191,8 @@ impl Link {
         })
     }
 
-    /// Grants a lease, which the writer sends before further output. If a heartbeat of the leader
-    /// causes this, `heartbeat` has its send time and the number of bytes that the leader had read.
+    /// Grants a lease, which the writer sends before further output. After a heartbeat from the
+    /// leader, `heartbeat` has its send time and the number of bytes that the leader had read.
     fn renew_lease(&self, heartbeat: Option<(Millis, u64)>) {
         let (now, output) = (boot_millis(), &mut *lock(&self.output));
         if let Some((sent, received)) = heartbeat {
@@ -396,7 +396,7 @@ impl Link {
         }
     }
 
-    /// Sends requests of a route.
+    /// Sends requests on a route.
     pub(super) fn send(&self, route: u64, bytes: &[u8], more: bool) {
         let mut pieces = bytes.chunks(PIECE_LEN).peekable();
         while let Some(bytes) = pieces.next() {
@@ -449,13 +449,13 @@ impl Link {
     }
 }
 
-/// Returns a duration in milliseconds.
+/// Converts a duration to milliseconds.
 pub(super) fn millis(time: Duration) -> Millis {
     time.as_millis().try_into().unwrap_or(Millis::MAX)
 }
 
-/// Returns the length of the shortest run of frames at the start of `bytes` that has at least
-/// `len_min` bytes. If all frames together are shorter, returns their length.
+/// Returns the total length of the first frames in `bytes`: as few frames as reach `len_min` bytes,
+/// or all frames if they are shorter together.
 fn frames_len(bytes: &[u8], len_min: usize) -> usize {
     let mut len = 0;
     while len < len_min

@@ -18,8 +18,8 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two successful reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The watch over the shard map. It reads the map periodically, revokes the releases of failed
-/// exports, and starts a forwarder to each other group of the map.
+/// Watches the shard map: reads it periodically, revokes the releases of failed exports, and starts
+/// a forwarder to each other group in the map.
 pub(crate) struct MapWatch<'n> {
     /// Reads and changes the map in etcd.
     pub(crate) keeper: &'n ShardMapKeeper,

@@ -5,7 +5,7 @@ use larder_replica::{Process, Role};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A group that owns keys, as its forwarder sees it.
+/// A group that owns keys, as seen by its forwarder.
 pub(crate) trait OwnerGroup: Send {
     /// Returns the leader of the group, and the leader's address if it is published. Returns `None`
     /// if this node leads, or if the leader is unknown.

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A request that the session sends within this time after an outcome counts as a retry, and does
-/// not restart the time limit of the session's wait for a leader. A later request is a new one with
-/// a new time limit.
+/// A request that the session sends within this time after an outcome counts as a retry, which does
+/// not restart the time limit for the session's wait for a leader. A later request gets a new time
+/// limit.
 const RETRIED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The forwarded requests of a session, and their replies.
@@ -19,13 +19,14 @@ pub(super) struct RouteState {
     pub(super) batches: VecDeque<ForwardedBatch>,
     /// The number for the next batch.
     pub(super) next_id: u64,
-    /// The batch of the session's last [`Route::take`](larder_session::Route::take), if its outcome
-    /// was pending; `None` if that call returned an outcome.
+    /// The batch in the session's last call of [`Route::take`](larder_session::Route::take), if the
+    /// batch was pending; `None` if that call returned an outcome.
     pub(super) awaited: Option<ForwardId>,
-    /// The number of received bytes of replies since the last `Continue` frame.
+    /// The number of reply bytes received since the last `Continue` frame.
     pub(super) received: usize,
     pub(super) waker: Option<Waker>,
-    /// The start of the session's wait for a leader, retries included; `None` if it does not wait.
+    /// The time at which the session started to wait for a leader. Retries do not reset it. `None`
+    /// if the session does not wait.
     pub(super) waiting_since: Option<Instant>,
     /// The time at which a batch last got an outcome; `None` once the session has started to send
     /// again.

@@ -15,10 +15,10 @@ use std::time::Duration;
 /// value.
 const UPLOAD_PAUSE_LEN: usize = 1 << 20;
 /// If the unsent output has more than this many bytes, new requests fail as if there were no
-/// leader. The output includes requests of clients that have disconnected.
+/// leader. The output includes requests from clients that have disconnected.
 const REQUEST_REFUSAL_LEN: usize = 32 << 20;
-/// After this many received bytes of replies, the session sends a `Continue` frame before its next
-/// requests.
+/// After it has received this many reply bytes, the session sends a `Continue` frame before its
+/// next requests.
 const CREDIT_AFTER: usize = 16 << 10;
 
 /// A session's route to the leader of a group.
@@ -271,8 +271,8 @@ mod tests {
     }
 
     /// Checks that a session is woken when the reply that it waits for arrives, even if this is not
-    /// the reply to its oldest batch. After a change of owner, a session may send earlier requests
-    /// of a client to the new owner after later ones.
+    /// the reply to its oldest batch. After a change of owner, a client's requests may reach the
+    /// new owner out of order.
     #[test]
     fn a_session_is_woken_for_the_answer_that_it_waits_for() {
         let forwarder = Forwarder::default();
@@ -367,8 +367,8 @@ mod tests {
         assert_eq!(route.take(after, &mut Vec::new()), ForwardOutcome::NoLeader);
     }
 
-    /// Sets a new connection as the forwarder's current one. Returns it, and the leader's end of
-    /// it.
+    /// Sets a new connection as the forwarder's current one. Returns the connection, and the
+    /// leader's end of it.
     fn connected(forwarder: &Forwarder) -> (Arc<Link>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -382,7 +382,7 @@ mod tests {
         (link, listener.accept().unwrap().0)
     }
 
-    /// Returns the bytes of requests that wait to be sent on a connection.
+    /// Returns the request bytes that wait to be sent on a connection.
     fn requests_on(link: &Link) -> Vec<u8> {
         let (output, mut requests) = (lock(&link.output), Vec::new());
         let mut rest = output.bytes.as_slice();

@@ -1,6 +1,6 @@
-//! Three threads that use etcd: one runs elections, one renews the lease of the process, and one
-//! maintains the list of servers for clients. They are separate: a slow reply to one does not delay
-//! the others. Further threads read and write the shard map (`shard_map.rs`).
+//! Three threads that use etcd: one runs elections, one renews the process's lease, and one
+//! maintains the list of servers for clients. They are separate: a slow reply to one thread does
+//! not delay the other two. Further threads read and write the shard map (`shard_map.rs`).
 
 use super::etcd_log::EtcdLog;
 use super::membership::Group;
@@ -31,7 +31,7 @@ const _: () = assert!(
 /// How long an in-sync member may take to replace a leader whose lease has ended.
 const SUCCESSION_TIME: Duration = Duration::from_secs(3);
 
-/// The interval at which the threads check whether the identity of the cluster is known.
+/// The interval at which the threads check whether the cluster's identity is known.
 const IDENTITY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The interval at which a leader updates the list of servers for clients, and a follower reads it.
@@ -88,7 +88,7 @@ impl Coordination {
         }
     }
 
-    /// Renews the lease of the process until the node shuts down, and then revokes it.
+    /// Renews the process's lease until the node shuts down, and then revokes it.
     ///
     /// # Errors
     /// The node cannot be a member of its group. The lease is not revoked.
@@ -124,7 +124,7 @@ impl Coordination {
         Registration::start(finder, presence, continues).map(Some)
     }
 
-    /// Waits until the identity of the cluster is known, or the node shuts down.
+    /// Waits until the cluster's identity is known, or the node shuts down.
     fn wait_for_identity(&self, stop: &Stop) {
         while !self.group.identity.is_known() && !stop.is_set() {
             stop.wait(IDENTITY_POLL_INTERVAL);
@@ -266,7 +266,7 @@ impl RoleLog {
     }
 
     /// Logs when this leader starts to refuse stores because it has used up its CAS values, and
-    /// when it has reserved others.
+    /// when it has reserved new ones.
     fn note_cas(&mut self, group: &Group) {
         let lacks_cas = group.leadership().is_some() && group.read(Member::lacks_cas);
         match (std::mem::replace(&mut self.lacks_cas, lacks_cas), lacks_cas) {

@@ -1,4 +1,4 @@
-//! The log of failing requests to etcd.
+//! Logs when requests to etcd start to fail, and when they succeed again.
 
 use larder_replica::CoordinatorError;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The state of the group that all threads of a node share.
+//! The state of the group, which all threads of a node share.
 
 use super::topology::Topology;
 use crate::peers::LocalMember;
@@ -40,12 +40,13 @@ pub fn addresses(
     Addresses { clients: advertise.or(found), members }
 }
 
-/// The time limit for the end of the batches under way. A replaced leader waits for them before it
+/// How long to wait for the batches under way to end. A replaced leader waits for them before it
 /// follows another node, and a follower waits for them before a sync.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// How long a leader that shuts down waits for another member to be in sync.
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(5);
-/// The interval at which waiting threads check for the end of batches and for acknowledgements.
+/// The interval at which waiting threads check whether batches have ended and acknowledgements have
+/// arrived.
 const TRANSFER_TICK: Duration = Duration::from_millis(2);
 /// Requests start to wait for a transfer only when a candidate acknowledges all changes so far
 /// within this time.
@@ -56,10 +57,10 @@ const CANDIDATE_LAG_PART: u32 = 10;
 /// How long a transfer waits for members other than the next leader to acknowledge all changes, and
 /// so to stay in sync. Part of [`TRANSFER_HOLD_MAX`].
 const OTHERS_WAIT_MAX: Duration = Duration::from_millis(200);
-/// The time for which a leader answers requests between two attempts at a transfer.
+/// How long a leader answers requests between two attempts at a transfer.
 const TRANSFER_PAUSE: Duration = Duration::from_millis(200);
-/// The time from the start of a transfer attempt until all other nodes know the next leader, in
-/// milliseconds.
+/// The time, in milliseconds, from the start of a transfer attempt until all other nodes know the
+/// next leader.
 const TRANSFER_PUBLICATION_TIME: Millis = 2000;
 
 /// The settings of a member of a group.
@@ -71,9 +72,9 @@ pub struct GroupConfig {
     pub node: String,
     /// The leader's behaviour when neither etcd nor every member in sync is reachable (`--doubt`).
     pub doubt: DoubtPolicy,
-    /// The time in milliseconds without a leader after which a member with incomplete data may
-    /// lead. With `None`, such a member leads only after all members in sync have lost their items,
-    /// or etcd has lost the record. It then starts with an empty cache.
+    /// A member with incomplete data may lead once the group has had no leader for this many
+    /// milliseconds. With `None`, such a member leads only after all members in sync have lost
+    /// their items, or etcd has lost the record. It then starts with an empty cache.
     pub unclean_after: Option<Millis>,
     /// The kinds of changes whose replies wait for acknowledgements (`--ack`). An operator's value
     /// for the group overrides this one.
@@ -104,28 +105,28 @@ pub struct Group {
     read_lag: Millis,
     /// The time until which this replica may answer lookups; 0 if it may not. Heartbeats extend it.
     reads_until: AtomicU64,
-    /// The start epoch of the leadership that this node is ready for; 0 if it is ready for none.
+    /// The epoch in which the leadership that this node is ready for started; 0 if it is not ready.
     ready_epoch: AtomicU32,
     /// The start of this node's last leadership, from which it computes delta syncs for other
     /// members. `None` before the first leadership, or if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
     /// Whether requests wait for the end of a leadership transfer.
     holds_requests: AtomicBool,
-    /// While this time has not passed, a leadership transfer may be the reason why this node
-    /// answers no requests; 0 before the first transfer.
+    /// Until this time, a leadership transfer may be the reason why this node answers no requests;
+    /// 0 before the first transfer.
     transfer_until: AtomicU64,
     /// Whether this node shuts down. If it does, a transfer does not list it as in sync.
     shuts_down: AtomicBool,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
-    /// The journals of this server's changes; unset until the server accepts peers.
+    /// The journals that record this server's changes; unset until the server accepts peers.
     journals: OnceLock<Arc<Journals>>,
     /// The members that replies wait for although they are not in sync yet. Maps a member's
     /// incarnation to the time up to which the member has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
-    /// The identity of the cluster.
+    /// The cluster's identity.
     pub(crate) identity: Arc<ClusterIdentity>,
-    /// The counters of this node's calls to etcd.
+    /// The counters for this node's calls to etcd.
     pub etcd: Arc<EtcdCounters>,
     /// The list of servers for clients.
     pub discovery: Mutex<Discovery>,
@@ -162,7 +163,7 @@ impl Group {
         }
     }
 
-    /// Returns the name of the group in handshakes: `CLUSTER/GROUP`.
+    /// Returns the group's name as used in handshakes: `CLUSTER/GROUP`.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.name.cluster, self.name.group)
     }
@@ -243,13 +244,14 @@ impl Group {
         self.read(|member| self.ack_mode(member))
     }
 
-    /// Sets the journals of this server. Followers acknowledge offsets of these journals, and
-    /// replies wait for the acknowledgements.
+    /// Sets this server's journals. Followers acknowledge offsets in these journals, and replies
+    /// wait for the acknowledgements.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }
 
-    /// Returns the journals of this server's changes, or `None` before [`Self::set_journals`].
+    /// Returns the journals that record this server's changes, or `None` before
+    /// [`Self::set_journals`].
     pub(crate) fn journals(&self) -> Option<&Arc<Journals>> {
         self.journals.get()
     }
@@ -273,8 +275,8 @@ impl Group {
         true
     }
 
-    /// Transfers the leadership if an operator has requested it since the request with the number
-    /// `done`. On success, sets `done` to the number of the new request.
+    /// Transfers the leadership if an operator has requested it with a later request than number
+    /// `done`. On success, sets `done` to the number of this request.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -284,13 +286,12 @@ impl Group {
         }
     }
 
-    /// Transfers the leadership of this node to the node `to`, or to any member in sync. Waits
-    /// until a candidate lacks few changes. Then this node stops answering, waits until the
-    /// candidate has all changes and no reply waits for acknowledgements, and writes a record that
-    /// names the candidate as the leader. The members that have all changes stay in sync, including
-    /// this node if `stays` is true. Requests wait during the transfer, and are forwarded
-    /// afterwards. If an attempt takes longer than [`TRANSFER_HOLD_MAX`], this node answers again
-    /// and retries later.
+    /// Transfers this node's leadership to the node `to`, or to any member in sync. Waits until a
+    /// candidate lacks few changes. Then this node stops answering, waits until the candidate has
+    /// all changes and no reply waits for acknowledgements, and writes a record that names the
+    /// candidate as the leader. The members that have all changes stay in sync, including this node
+    /// if `stays` is true. Requests wait during the transfer, and are forwarded afterwards. If an
+    /// attempt takes longer than [`TRANSFER_HOLD_MAX`], this node answers again and retries later.
     ///
     /// Returns whether this node led and there was a candidate. True does not mean success: the
     /// transfer may have timed out.
@@ -298,7 +299,7 @@ impl Group {
         if !stays {
             self.shuts_down.store(true, Ordering::Relaxed);
         }
-        // Two transfers at a time would end each other's attempts.
+        // Two concurrent transfers would end each other's attempts.
         let _alone = self.transferring.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
@@ -372,7 +373,8 @@ impl Group {
         false
     }
 
-    /// Returns whether one of these members acknowledges all changes so far within a short time.
+    /// Waits briefly until one of these members has acknowledged all changes so far. Returns
+    /// whether one has.
     fn has_close_candidate(
         &self,
         journals: &Journals,
@@ -489,7 +491,7 @@ impl Group {
     }
 
     /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease.
-    /// Excludes this node if the record lists an earlier process of it.
+    /// Excludes this node if the record lists an earlier process of this node.
     pub fn in_sync(&self) -> Vec<String> {
         self.read(|member| {
             let (view, me) = (member.view(), member.me());
@@ -550,14 +552,14 @@ impl Group {
         self.update(Member::note_ready);
     }
 
-    /// Returns the epoch in which the current leadership of this node started, or `None` if this
-    /// node does not lead. The node need not be ready yet.
+    /// Returns the epoch in which this node's current leadership started, or `None` if this node
+    /// does not lead. The node need not be ready yet.
     pub(crate) fn leadership_epoch(&self) -> Option<u32> {
         self.read(Member::leadership_epoch)
     }
 
-    /// Returns the epoch in which the current leadership of this node started, if the node is
-    /// ready. The epoch identifies the leadership.
+    /// Returns the epoch in which this node's current leadership started, if the node is ready. The
+    /// epoch identifies the leadership.
     pub(crate) fn leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
         self.leadership_epoch().filter(|since| *since == ready)

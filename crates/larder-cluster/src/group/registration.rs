@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
 /// The time limit for all these attempts together.
 const REGISTRATION_MAX: Duration = Duration::from_secs(30);
-/// How long after the end of a lease etcd may take to remove its keys. A new etcd leader restarts
-/// all leases, and extends them by an election timeout.
+/// How long etcd may take to remove the keys of a lease after it has ended. A new etcd leader
+/// restarts all leases, and extends them by an election timeout.
 const LEASE_MARGIN: Duration = Duration::from_secs(8);
 
 /// The reason why a node cannot be a member of its group.
@@ -26,16 +26,14 @@ pub enum MembershipError {
     OtherSecret(OtherSecret),
 }
 
-/// The registration of the process at etcd: finds the identity of the cluster, and renews the lease
-/// of the process.
+/// Registers the process at etcd: finds the cluster's identity, and renews the process's lease.
 pub(crate) struct Registration {
     finder: IdentityFinder,
     presence: Presence,
-    /// The log of errors until the identity is known. After that, the election thread logs errors
-    /// of etcd.
+    /// Logs etcd errors until the identity is known. After that, the election thread logs them.
     log: EtcdLog,
-    /// Whether etcd has no identity yet, or the lease of an earlier process lasts. The node waits
-    /// for the end of this state before it starts.
+    /// Whether etcd has no identity yet, or an earlier process's lease lasts. The node starts only
+    /// after this.
     is_waiting: bool,
     /// Whether the process has been registered once.
     is_complete: bool,
@@ -83,8 +81,8 @@ impl Registration {
     /// Renews the lease. Before the first renewal, finds the identity of the cluster.
     ///
     /// # Errors
-    /// The secret of the cluster differs from the secret of this node. Or another process with the
-    /// name of this node still has its lease, although that should have ended if the process had.
+    /// The cluster's secret differs from this node's secret. Or another process with this node's
+    /// name still has its lease, which would have expired if that process had ended.
     pub(super) fn renew(&mut self) -> Result<(), MembershipError> {
         let found = match self.finder.find() {
             Err(IdentityError::OtherSecret(other)) => {

@@ -10,7 +10,7 @@ use larder_support::rate_limited::RateLimitedWarning;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time limit of all attempts to finish a migration.
+/// The total time limit for attempts to finish a migration.
 const TRY_MAX: Duration = Duration::from_secs(3);
 /// The pause between two attempts to finish a migration.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
@@ -20,7 +20,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 pub(crate) struct ShardMapKeeper {
     etcd: Mutex<EtcdShardMap>,
     group: Arc<Group>,
-    /// The warning of a malformed or deleted map that this node cannot repair.
+    /// Warns that the map is malformed or deleted and that this node cannot repair it.
     warning: RateLimitedWarning,
 }
 
@@ -157,9 +157,9 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Writes the new owner of the slots of a migration to the map if the map still has this
-    /// revision and both leaders still lead in these epochs. Retries for up to [`TRY_MAX`] while
-    /// `continues` returns true.
+    /// Writes a migration's new slot owner to the map if the map still has this revision and both
+    /// leaders still lead in these epochs. Retries for up to [`TRY_MAX`] while `continues` returns
+    /// true.
     ///
     /// # Errors
     /// [`FinishError::Unknown`] if the write may have succeeded, else the reason for the failure.

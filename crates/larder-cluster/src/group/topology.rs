@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The age from which a map no longer counts as current.
+/// A map of this age or older no longer counts as current.
 const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
 /// The interval at which waiting threads check whether the node shuts down.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The last known state of the cluster.
 #[derive(Debug)]
 pub struct Topology {
-    /// The local number of the group that receives the requests for a slot, one per slot.
+    /// Maps each slot to the local number of the group that receives requests for it.
     owners: Box<[AtomicU16]>,
     /// Whether other groups own slots, or will import some.
     is_divided: AtomicBool,
@@ -35,7 +35,7 @@ pub struct Topology {
     changed: Condvar,
     /// Notified when a read of the map is due.
     due: Condvar,
-    /// The tracker of the items that clients keep copies of.
+    /// Tracks the items that clients have cached.
     tracker: Arc<Tracker>,
 }
 
@@ -49,7 +49,7 @@ struct TopologyState {
     leaders: BTreeMap<String, LeaderView>,
     /// The groups that own slots, or will import some.
     groups: Vec<GroupIndex>,
-    /// The time at which the last read that returned a map was sent; `None` before the first.
+    /// The send time of the last read that returned a map; `None` before the first.
     read_at: Option<Instant>,
     is_due: bool,
 }
@@ -286,7 +286,7 @@ impl Topology {
                 .for_each(|(was, is)| was.store(is.0, Ordering::Release));
             self.is_divided.store(is_divided, Ordering::Release);
             self.version.fetch_add(1, Ordering::AcqRel);
-            // The new owners do not know which items clients have copies of.
+            // The new owners do not know which items clients have cached.
             self.tracker.note_flush();
         }
     }
@@ -297,15 +297,15 @@ impl Topology {
         self.due.notify_all();
     }
 
-    /// Waits up to `time` for a request for a read of the map. Clears the request.
+    /// Waits up to `time` until a read of the map is requested. Clears the request.
     pub(crate) fn wait_until_due(&self, time: Duration) {
         let is_idle = |known: &mut TopologyState| !known.is_due;
         let waited = self.due.wait_timeout_while(self.known(), time, is_idle);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_due = false;
     }
 
-    /// Waits for a map that was requested from etcd after this time. Returns false if the node
-    /// shuts down, or if `continues` returns false.
+    /// Waits for a map whose read was sent to etcd after this time. Returns false if the node shuts
+    /// down, or if `continues` returns false.
     pub(crate) fn wait_for_map(
         &self,
         after: Instant,
@@ -334,7 +334,7 @@ impl Topology {
     }
 }
 
-/// Returns the number of the group at this index of `names`. Returns `u16::MAX` for an index that
+/// Returns the number for the group at this index in `names`. Returns `u16::MAX` for an index that
 /// does not fit in a `u16`.
 fn number(position: usize) -> GroupIndex {
     GroupIndex(u16::try_from(position).unwrap_or(u16::MAX))

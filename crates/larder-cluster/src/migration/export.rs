@@ -24,13 +24,13 @@ const RELEASED_MAX: Duration = Duration::from_secs(5);
 /// The maximum age of a request to release the slots. An importer that has given up in the meantime
 /// would leave the slots without a leader for [`RELEASED_MAX`].
 const RELEASE_REQUEST_AGE_MAX: Millis = 1000;
-/// The time without received bytes after which a peer counts as unreachable.
+/// A peer counts as unreachable after this time without received bytes.
 const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The length of a pacing round. A change waits for at most 25 rounds, half a second.
 const PACE_INTERVAL: Duration = Duration::from_millis(20);
-/// The time without sent bytes after which changes are no longer paced.
+/// Changes are no longer paced after this time without sent bytes.
 const PACE_PROGRESS_MAX: Duration = Duration::from_millis(300);
-/// The interval at which a waiting export checks for the end of batches.
+/// The interval at which a waiting export checks whether batches have ended.
 const TICK: Duration = Duration::from_millis(1);
 
 /// An export of slots to another group.
@@ -42,7 +42,7 @@ pub(crate) struct Export<'n> {
     pub(crate) group: &'n Group,
     /// The migration. It must be the next one that the shard map plans.
     pub(crate) planned: Migration,
-    /// The epoch in which the current leadership of this node started.
+    /// The epoch in which this node's current leadership started.
     pub(crate) leadership: u32,
 }
 
@@ -160,9 +160,8 @@ impl Export<'_> {
     }
 }
 
-/// The pacing of changes during an export. Dropping it stops the pacing. The sending thread
-/// switches pacing on and off. The reading thread ends the rounds, because a write may block the
-/// sending thread.
+/// Paces changes during an export. Dropping it stops the pacing. The sending thread switches pacing
+/// on and off. The reading thread ends the rounds, because a write may block the sending thread.
 struct Pacing<'a> {
     acks: &'a Acknowledgements,
     state: Mutex<PacingState>,
@@ -205,7 +204,7 @@ impl<'a> Pacing<'a> {
     fn switch(&self, state: &mut PacingState) {
         let is_on = state.is_wanted && state.progress.elapsed() <= PACE_PROGRESS_MAX;
         if is_on {
-            // The end of another export may have stopped the pacing.
+            // Another export may have stopped the pacing when it ended.
             self.acks.start_pacing();
         } else if state.is_on {
             self.acks.stop_pacing();
@@ -276,7 +275,7 @@ mod tests {
     use crate::peers::HandshakeLimit;
     use std::net::{TcpListener, TcpStream};
 
-    /// Returns whether the exporter accepts a request to release the slots of this age.
+    /// Returns whether the exporter accepts a release request of this age.
     fn accepts(age: Millis) -> Result<bool, PeerError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut importer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

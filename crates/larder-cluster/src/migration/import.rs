@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The interval of checks for a planned migration, and the pause after a failed import.
+/// The interval at which the importer checks for a planned migration, and its pause after a failed
+/// import.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The minimum time between this node's first read of a plan and its request for the release. Nodes
 /// that reach etcd read the map more often than that, so they know the plan at the release.
@@ -33,9 +34,9 @@ const RELEASE_TIMEOUT: Duration = Duration::from_millis(400);
 const RELEASE_ACK_TIMEOUT: Duration = Duration::from_millis(400);
 /// The time limit for the followers' acknowledgements before the release.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time after which a flush has reached all groups or has failed.
+/// After this time, a flush has reached all groups or has failed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time without received bytes after which a leader counts as unreachable. It is also the write
+/// A leader counts as unreachable after this time without received bytes. It is also the write
 /// timeout of the connection.
 const EXPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
@@ -43,14 +44,14 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The interval at which a waiting import checks its condition.
 const TICK: Duration = Duration::from_millis(2);
 const READ_LEN: usize = 256 << 10;
-/// The number of imported bytes after which the importer waits for the followers' acknowledgements.
+/// After importing this many bytes, the importer waits for the followers' acknowledgements.
 const BYTES_AHEAD: usize = 4 << 20;
-/// The number of removed items after which the importer waits for the followers' acknowledgements.
+/// After removing this many items, the importer waits for the followers' acknowledgements.
 const ITEMS_AHEAD: usize = 1000;
 /// The approximate number of items that a walk visits in one batch.
 const WALK_ITEMS: usize = 256;
 
-/// The importer of slots that the shard map assigns to the local group.
+/// Imports the slots that the shard map plans to move to the local group.
 pub(crate) struct Importer {
     node: Arc<Node>,
     group: Arc<Group>,
@@ -60,11 +61,11 @@ pub(crate) struct Importer {
     state: ImporterState,
 }
 
-/// The state of the importer that outlives an attempt.
+/// The importer state that outlives an attempt.
 #[derive(Default)]
 struct ImporterState {
-    /// The last known flush generation, the epoch of the leadership in which it was read, and the
-    /// time at which either last changed. `None` before the first leadership.
+    /// The last known flush generation, the leadership epoch in which it was read, and the time at
+    /// which either last changed. `None` before the first leadership.
     flushes: Option<(u64, u32, Instant)>,
     /// Whether etcd has not answered the swap that finishes the last migration. The swap may still
     /// take effect.
@@ -305,7 +306,7 @@ impl Importer {
         stream.set_write_timeout(Some(EXPORTER_SILENCE_TIMEOUT))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;
-        // The last heartbeat: its time on the clock of the exporting leader, and its arrival.
+        // The last heartbeat: its send time on the exporting leader's clock, and its arrival time.
         let mut heartbeat = (0, heard);
         self.apply(&dialed.rest, planned, leadership)?;
         loop {

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 const MEMBER_CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The same time limit, if this node is a follower outside of groups.
 const FOLLOWER_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The common time limit for the TLS handshake and the handshake of the nodes. Together they take
-/// up to five round trips.
+/// The time limit for the TLS handshake and the nodes' handshake together. They take up to five
+/// round trips.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The number of the next connection. The peer closes connections with lower numbers for the same
@@ -33,8 +33,8 @@ static NEXT_LINK: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a str,
-    /// The node name that the peer's certificate must have. If `None`, the certificate must have
-    /// the host of the address.
+    /// The node name that the peer's certificate must contain. If `None`, the certificate must
+    /// contain the host in the address.
     pub(crate) node: Option<&'a str>,
     /// Returns whether the connection is still wanted. It is no longer wanted once another leader
     /// has replaced the peer.
@@ -71,7 +71,7 @@ pub(crate) struct PeerConnection {
     pub(crate) identity: LeaderIdentity,
     /// The bytes received after the handshake.
     pub(crate) rest: Vec<u8>,
-    /// The duration of the handshake of the nodes, which is at least one round-trip time.
+    /// The duration of the nodes' handshake, which is at least one round-trip time.
     pub(crate) handshake_time: Duration,
 }
 
@@ -135,7 +135,7 @@ fn connect(address: &str, time: Duration) -> io::Result<TcpStream> {
 }
 
 impl Target<'_> {
-    /// Returns the name that the peer's certificate must have.
+    /// Returns the name that the peer's certificate must contain.
     fn certified_name(&self) -> Result<ServerName<'static>, PeerError> {
         let name = match self.node {
             Some(node) => DnsName::try_from(node.to_owned()).ok().map(ServerName::DnsName),
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Connects as a member to a peer that delays its answers. Returns the incarnation of the peer.
+    /// Connects as a member to a peer that delays its answers. Returns the peer's incarnation.
     fn connect_to(delay: Duration, is_wanted: &dyn Fn() -> bool) -> Result<u64, PeerError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let secret = Secret::of(b"a secret of the cluster").unwrap();

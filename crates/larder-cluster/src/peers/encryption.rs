@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// The maximum number of encrypted bytes that one read gets from the socket: about two records.
 const READ_LEN: usize = 32 << 10;
 
-/// The TLS of a connection.
+/// The TLS state of a connection.
 #[derive(Debug)]
 pub(super) struct Encryption {
     sending: Mutex<RecordSender>,
@@ -44,7 +44,7 @@ struct Session {
     connection: Connection,
     /// Decrypted bytes that did not fit into the reader's buffer.
     plaintext: Vec<u8>,
-    /// The number of bytes of `plaintext` that the reader has already taken.
+    /// The number of bytes in `plaintext` that the reader has already taken.
     taken: usize,
 }
 
@@ -185,7 +185,7 @@ impl Session {
     fn decrypt(&mut self, mut records: &[u8], bytes: &mut [u8]) -> io::Result<DecryptOutcome> {
         let (mut filled, mut has_closed) = (0, false);
         while !records.is_empty() && !has_closed {
-            // rustls reads only as much as it has room for, so the loop calls it again.
+            // rustls reads only as much as its buffer can take, so the loop calls it again.
             self.connection.read_tls(&mut records)?;
             let state = self.connection.process_new_packets().map_err(|error| explain(&error))?;
             let mut left = state.plaintext_bytes_to_read();

@@ -1,4 +1,4 @@
-//! The parts of a handshake that both sides share: the time limit, and reading frames.
+//! The code that both sides of a handshake share: the time limit, and reading frames.
 
 use super::stop::Stop;
 use crate::error::{LocalError, PeerError, Timeout, Violation};
@@ -21,13 +21,13 @@ pub(crate) struct HandshakeLimit<'a> {
 }
 
 impl<'a> HandshakeLimit<'a> {
-    /// Creates the limit of a handshake that starts now and may take `time`. The handshake also
-    /// ends when the node shuts down.
+    /// Creates the limit for a handshake that starts now and may take `time`. The handshake also
+    /// fails when the node shuts down.
     pub(crate) fn new(time: Duration, stop: &'a Stop) -> Self {
         Self { end: Instant::now() + time, stop, is_wanted: &|| true }
     }
 
-    /// Makes the handshake also end when `is_wanted` returns false.
+    /// Makes the handshake also fail when `is_wanted` returns false.
     pub(crate) fn while_wanted(self, is_wanted: &'a dyn Fn() -> bool) -> Self {
         Self { is_wanted, ..self }
     }

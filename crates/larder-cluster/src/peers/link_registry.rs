@@ -7,8 +7,7 @@ use larder_support::clock::boot_millis;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The open connections by the incarnation of the peer's process. Each has its number and its
-/// fence.
+/// Maps the incarnation of each peer process to the number and the fence of its open connection.
 type OpenLinks = Arc<Mutex<HashMap<u64, (u64, Arc<Fence>)>>>;
 
 /// The open connections for one purpose.
@@ -20,8 +19,9 @@ pub(crate) struct AdmittedLink {
     open: OpenLinks,
     peer: u64,
     number: u64,
-    /// The time limit for changes by forwarded requests. A later connection of the peer closes it.
-    /// On connections for other purposes, it only shows whether that has happened.
+    /// Limits the time in which forwarded requests may change items. A later connection from the
+    /// peer closes it. On connections for other purposes, the fence only shows whether it was
+    /// closed.
     pub(crate) fence: Arc<Fence>,
 }
 
@@ -31,7 +31,7 @@ impl LinkRegistry {
     /// then on, it relies on the end of the earlier connection.
     ///
     /// # Errors
-    /// The process has a connection with a higher number, so it has given up this one.
+    /// The process has opened a connection with a higher number, so it has given up this one.
     pub(crate) fn admit(&self, peer: u64, number: u64) -> Result<AdmittedLink, PeerError> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.get(&peer).is_some_and(|(later, _)| *later > number) {

@@ -39,8 +39,8 @@ impl std::str::FromStr for NodeTlsFiles {
 #[derive(Debug)]
 pub struct NodeTls {
     options: Tls,
-    /// The name of this node in its group, which its certificate must have. `None` outside of
-    /// groups: then the certificate may have any name.
+    /// This node's name in its group, which its certificate must contain. `None` outside of groups,
+    /// where the certificate may contain any name.
     node: Option<String>,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,

@@ -37,7 +37,7 @@ impl State {
         let evicted =
             self.pending.iter().position(|pending| counts.get(&pending.from) == most.as_ref());
         if let Some(evicted) = evicted.and_then(|position| self.pending.remove(position)) {
-            // The thread of the connection then reads its end.
+            // The connection's thread then reads the end of the stream.
             let _ = evicted.socket.shutdown(Shutdown::Both);
         }
     }

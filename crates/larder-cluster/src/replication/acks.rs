@@ -14,16 +14,16 @@ use std::io::{self, Read};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The time without received bytes after which the leader disconnects a follower.
+/// The leader disconnects a follower after this time without received bytes.
 const FOLLOWER_SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A follower that is a member of the local group.
 pub(crate) struct FollowingMember<'g> {
     pub(crate) process: Process,
     pub(crate) group: &'g Group,
-    /// The start epoch of the leadership in which the follower connected to this node.
+    /// The follower connected to this node in the leadership that started in this epoch.
     pub(crate) leadership: u32,
-    /// The follower's connection. A later connection of the follower closes its fence.
+    /// The follower's connection. A later connection from the follower closes its fence.
     pub(crate) link: &'g AdmittedLink,
 }
 
@@ -36,15 +36,15 @@ impl FollowingMember<'_> {
     }
 }
 
-/// A part of the keys that a follower sends in a delta sync, for
+/// Some of the keys that a follower sends in a delta sync, for
 /// [`larder_replica::Sender::push_changed_keys`].
 pub(super) struct ChangedKeysPart {
     pub(super) keys: Vec<u8>,
     pub(super) is_last: bool,
 }
 
-/// Reads the acknowledgements of a follower until the connection ends, and always returns an error
-/// with the reason for its end. `is_full_sync` states whether the connection starts with a full
+/// Reads a follower's acknowledgements until the connection is closed, and always returns an error
+/// with the reason for the close. `is_full_sync` states whether the connection starts with a full
 /// sync.
 pub(super) fn read_acks(
     mut stream: &PeerStream,
@@ -74,7 +74,7 @@ pub(super) fn read_acks(
             if let Frame::ChangedKeys(changed_keys) = frame {
                 changed_len += len;
                 // Each key is preceded by its length in two bytes, so a key of one byte takes three
-                // bytes. The factor 4 leaves room for the headers of the frames.
+                // bytes. The factor 4 leaves room for the frame headers.
                 let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
                 let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());

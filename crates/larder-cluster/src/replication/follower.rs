@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time without received bytes after which a leader counts as unreachable: a leader sends ten
+/// A leader counts as unreachable after this time without received bytes: a leader sends ten
 /// heartbeats a second. It is also the write timeout of the connection. The election simulation of
 /// `larder-replica` repeats this value (`tests/it/election/nodes.rs`).
 const LEADER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,7 +27,7 @@ const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
 const FULL_SYNC_WAIT_MAX: Duration = Duration::from_millis(500);
 /// The interval at which this wait checks the record.
 const FULL_SYNC_WAIT_TICK: Duration = Duration::from_millis(10);
-/// The maximum number of bytes of one read.
+/// The maximum number of bytes in one read.
 const READ_LEN: usize = 256 << 10;
 
 pub(crate) struct Follower {
@@ -38,7 +38,7 @@ pub(crate) struct Follower {
     stop: Arc<Stop>,
 }
 
-/// Measures the delay of the stream by its heartbeats.
+/// Uses the stream's heartbeats to measure its delay.
 #[derive(Default)]
 struct Heartbeats {
     last: u64,
@@ -388,8 +388,8 @@ impl FollowedLeader<'_> {
         }
     }
 
-    /// Handles a heartbeat. `cas_end` is the end of the CAS values in it. Returns whether this
-    /// member makes an election promise.
+    /// Handles a heartbeat. `cas_end` is the end of the CAS range in the heartbeat. Returns whether
+    /// this member makes an election promise.
     fn promise(&self, cas_end: u64) -> bool {
         match self {
             Self::At(_) => false,

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
-/// Notifies the notifier of the journals, which wakes the thread that waits there, and records the
-/// wake.
+/// Wakes the thread that waits at the journals' notifier, and records the wake.
 #[derive(Debug)]
 pub(crate) struct JournalWaker {
     notifier: Arc<Notifier>,
@@ -19,7 +18,7 @@ impl JournalWaker {
         Self { notifier: Arc::clone(notifier), was_woken: false.into() }
     }
 
-    /// Returns whether the waker was called since the last call of this function.
+    /// Returns whether the waker was called since this function was last called.
     pub(crate) fn take(&self) -> bool {
         self.was_woken.swap(false, Ordering::AcqRel)
     }

@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_millis(1);
 /// sync.
 const EXCLUSION_TICK: Duration = Duration::from_millis(5);
 
-/// The cache of a server that has followers.
+/// The cache on a server with followers.
 pub struct ReplicatedCache {
     /// The cache whose handles append their changes to the journals.
     pub journaled: erased::Cache,
@@ -37,7 +37,7 @@ pub struct ReplicatedCache {
     pub journals: Arc<Journals>,
 }
 
-/// The leader's side for all followers.
+/// The leader's side of replication for all followers.
 pub(crate) struct Leader {
     pub(crate) node: Arc<Node>,
     pub(crate) cache: Arc<ReplicatedCache>,
@@ -131,7 +131,7 @@ impl Leader {
             let read = acks.join().unwrap_or(Ok(()));
             match sent {
                 Err(PeerError::Local(error)) => Err(error.into()),
-                // If the follower has disconnected, the error of the reader states the reason.
+                // If the follower has disconnected, the reader's error states the reason.
                 sent => read.and(sent),
             }
         })

@@ -22,11 +22,11 @@ const WATERMARKS_MAX: usize = 1024;
 /// into the last one.
 const BATCHES_MAX: usize = 1024;
 
-/// The followers of a node, and its link to a leader.
+/// A node's followers, and its link to a leader.
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
-    /// The totals of followers' ended connections. Lock order: `followers` before this.
+    /// The totals over followers' connections that have ended. Lock order: `followers` before this.
     ended: Mutex<SyncTotals>,
     /// The number of follower connections so far.
     admitted: AtomicU64,
@@ -40,12 +40,12 @@ pub struct ReplicationStatus {
     journals: OnceLock<Arc<Journals>>,
 }
 
-/// Totals over all connections of followers, including ended ones.
+/// Totals over all follower connections, including connections that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncTotals {
     /// The number of started full syncs.
     pub full_syncs: u64,
-    /// The number of overruns of a journal.
+    /// The number of journal overruns.
     pub overruns: u64,
 }
 
@@ -122,8 +122,8 @@ impl ReplicationStatus {
 /// The leader's view of a follower.
 #[derive(Debug, Default)]
 pub struct FollowerStatus {
-    /// For a member of a group, the name of the node. For other followers, the first address at
-    /// which the follower serves clients.
+    /// For a member of a group, its node name. For other followers, the first address at which the
+    /// follower serves clients.
     pub name: String,
     /// The address from which the follower has connected.
     pub address: String,
@@ -153,15 +153,15 @@ struct SentHeartbeat {
     boot_millis: Millis,
     /// The age of the oldest unsent change when the heartbeat was sent, in milliseconds.
     behind: Millis,
-    /// The end of CAS values in the heartbeat.
+    /// The end of the CAS range in the heartbeat.
     cas_end: u64,
 }
 
 /// The progress of a follower since its previous acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct AckProgress {
-    /// The send time of the last acknowledged heartbeat, and the end of the CAS values in it.
-    /// `None` if no further heartbeat is acknowledged.
+    /// The send time of the last acknowledged heartbeat, and the end of its CAS range. `None` if no
+    /// further heartbeat is acknowledged.
     pub(crate) heartbeat: Option<ElectionPromise>,
     /// The time up to which the follower has all changes. `None` if no further heartbeat is
     /// acknowledged.
@@ -170,14 +170,14 @@ pub(crate) struct AckProgress {
     pub(crate) watermark: Option<SentWatermark>,
 }
 
-/// The values of a follower for statistics.
+/// A follower's values for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FollowerStats {
     /// The counters of the stream.
     pub counts: SenderCounts,
     /// Whether a full sync is under way.
     pub is_full_syncing: bool,
-    /// The number of bytes of the journals that the follower's sender has not read yet.
+    /// The number of journal bytes that the follower's sender has not read yet.
     pub lag_bytes: u64,
     /// The number of changes that are unsent, or sent but not acknowledged.
     pub lag_keys: u64,
@@ -192,7 +192,7 @@ impl FollowerStatus {
         Self { name, address, state: Mutex::default() }
     }
 
-    /// Updates the values of the sender. `stats.lag_keys` must be the number of unsent changes, and
+    /// Updates the sender's values. `stats.lag_keys` must be the number of unsent changes, and
     /// `batch` the number of the last batch.
     pub(crate) fn note(&self, stats: FollowerStats, batch: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -285,7 +285,7 @@ struct LinkState {
     lost: Option<Instant>,
 }
 
-/// The values of the link for statistics.
+/// The link's values for statistics.
 #[derive(Clone, Debug, Default)]
 pub struct LinkStats {
     /// `connecting`, `syncing` or `following`.
@@ -341,8 +341,7 @@ impl LinkStatus {
         state.stats.is_synced = false;
     }
 
-    /// Updates the values of the applier. `bytes` is the number of bytes received since the last
-    /// call.
+    /// Updates the applier's values. `bytes` is the number of bytes received since the last call.
     pub(crate) fn note(&self, applier: &Applier<erased::Handle>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(behind) = applier.lag_ms() {

@@ -16,19 +16,19 @@ use ureq::tls::{ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 /// The time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeLimits {
-    /// The limit of one HTTP request.
+    /// The time limit of one HTTP request.
     request: Duration,
-    /// The limit of a call. A call may wait for a login, and may try several servers.
+    /// The time limit of a call, which may wait for a login and may try several servers.
     call: Duration,
 }
 
 impl TimeLimits {
-    /// The limits of a node, which must determine the leader within a second. The election
+    /// The limits for a node, which must determine the leader within a second. The election
     /// simulation of `larder-replica` (`tests/it/election/nodes.rs`) repeats the value as
     /// `REQUEST_TIMEOUT`.
     pub const NODE: Self =
         Self { request: Duration::from_millis(400), call: Duration::from_millis(700) };
-    /// The limits of an operator's command, which may wait for a busy etcd.
+    /// The limits for an operator's command, which may wait for a busy etcd.
     pub const COMMAND: Self =
         Self { request: Duration::from_secs(5), call: Duration::from_secs(10) };
 }
@@ -63,7 +63,7 @@ struct RequestError {
     is_token_refused: bool,
 }
 
-/// The errors of etcd after which a request can succeed with a new token. The last two are the same
+/// The etcd errors after which a request can succeed with a new token. The last two are the same
 /// error in etcd 3.5 and 3.4: users or roles have changed since the login.
 const TOKEN_ERRORS: [&str; 4] = [
     "invalid auth token",
@@ -72,9 +72,9 @@ const TOKEN_ERRORS: [&str; 4] = [
     "revision in header is old",
 ];
 
-/// The maximum number of times that a transaction restores the lost identity of its cluster.
+/// The maximum number of times that a transaction restores its cluster's lost identity.
 const RESTORATIONS_MAX: usize = 2;
-/// The start of etcd's error texts about a revision that it does not have. They continue with "has
+/// If etcd does not have a revision, its error text starts with these words. It continues with "has
 /// been compacted" or "is a future revision".
 const UNKNOWN_REVISION: &str = "mvcc: required revision";
 
@@ -158,7 +158,7 @@ impl Etcd {
         answer
     }
 
-    /// Carries out [`Self::call`], without counting it.
+    /// Does the work of [`Self::call`], which also counts the call.
     fn try_servers(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let (start, mut last) = (Instant::now(), CoordinatorError::NoServer);
         // The last request must start before this time has passed.
@@ -190,7 +190,7 @@ impl Etcd {
         Err(last)
     }
 
-    /// Returns the token of the login; `None` if the settings have no login.
+    /// Returns the login token; `None` if the settings have no login.
     fn token(&self, wait_max: Duration) -> Result<Option<Arc<str>>, CoordinatorError> {
         let Some(login) = &self.login else { return Ok(None) };
         let (agent, urls, at) = (self.agent.clone(), Arc::clone(&self.urls), self.at);
@@ -401,8 +401,8 @@ fn post(
     Err(fail(reason, false, is_token_refused))
 }
 
-/// Returns the reason in a reply that is not a success. It is the message of the error, or else the
-/// status and the start of the text.
+/// Returns the reason from an error reply: the error message, or if there is none, the status and
+/// the start of the text.
 fn refusal(status: u16, error: Option<&Value>, text: &str) -> String {
     let message = error.map(|error| error.get("message").unwrap_or(error)).and_then(Value::as_str);
     if let Some(message) = message {
@@ -433,7 +433,7 @@ pub(crate) struct Transaction {
     pub(crate) has_succeeded: bool,
     /// The revision of etcd after the transaction.
     revision: Option<u64>,
-    /// The keys that each executed read has found, in the order of the reads.
+    /// The keys that the executed reads have found: one element per read, in order.
     pub(crate) ranges: Vec<Vec<KeyValue>>,
 }
 

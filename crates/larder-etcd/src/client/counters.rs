@@ -12,8 +12,8 @@ pub struct EtcdCounters {
     failures: AtomicU64,
     /// The total time of all calls, in microseconds.
     total_micros: AtomicU64,
-    /// The time at which the last successful call ended, or the time of the creation of the
-    /// counters before the first one.
+    /// The time at which the last successful call ended. Before the first, the time at which the
+    /// counters were created.
     succeeded_at: Mutex<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl EtcdCounters {
         self.requests.load(Relaxed)
     }
 
-    /// Returns the number of calls that have failed at every server that they tried.
+    /// Returns the number of failed calls. A call fails if every server that it tries fails.
     pub fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
@@ -56,8 +56,8 @@ impl EtcdCounters {
         Duration::from_micros(self.total_micros.load(Relaxed))
     }
 
-    /// Returns the time since the last successful call, or since the creation of the counters
-    /// before the first one.
+    /// Returns the time since the last successful call. Before the first, returns the time since
+    /// the counters were created.
     pub fn success_age(&self) -> Duration {
         self.succeeded_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }

@@ -1,4 +1,4 @@
-//! The login of a process at etcd. All clients of the process share it.
+//! The login of a process at etcd, which all clients in the process share.
 //!
 //! etcd checks passwords with bcrypt, which takes about 80 ms of CPU time. A process therefore logs
 //! in once, in a separate thread, and its clients wait for the token. It logs in again only if etcd
@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time limit of the first login, and its maximum. The limit doubles after each timeout.
+/// The time limit of the first login, and the maximum limit. The limit doubles after each timeout.
 const TIME_LIMIT: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(30);
-/// The maximum pause after the first failed login, and after many failures. It doubles after each
-/// failure. The pause itself is random: processes whose logins failed together do not retry
-/// together.
+/// The maximum pause after the first failed login, and after many failures. The maximum doubles
+/// after each failure. The pause itself is random: processes whose logins failed together do not
+/// retry together.
 const PAUSE: Range<Duration> = Duration::from_millis(200)..Duration::from_secs(10);
 
 /// A name and a password for etcd. Clones share the token that a login returns.
@@ -67,9 +67,9 @@ impl Login {
         }))
     }
 
-    /// Returns the token. If there is none, starts a login unless one is under way, and waits up to
-    /// `wait_max` for its end. `send` sends the name and the password within a time limit, and
-    /// returns the token.
+    /// Returns the token. Without a token, starts a login unless one is under way, and waits up to
+    /// `wait_max` until the login has ended. `send` sends the name and the password within a time
+    /// limit, and returns the token.
     ///
     /// # Errors
     /// The login has failed, has not ended in time, or has failed so recently that the next one

@@ -1,5 +1,5 @@
-//! The parts of requests and replies of etcd's gateway: comparisons, reads, writes, and keys with
-//! their values.
+//! The parts of requests to etcd's gateway and of its replies: comparisons, reads, writes, and keys
+//! with their values.
 
 use crate::keys::ClusterKey;
 use base64::Engine;
@@ -32,13 +32,13 @@ pub(crate) fn has_no_key_below(prefix: &str) -> Value {
     })
 }
 
-/// Returns a write for a transaction. `lease` is the ID of the lease of the key; 0 for none.
+/// Returns a write for a transaction. `lease` is the ID of the key's lease; 0 for none.
 pub(crate) fn put_request(key: &str, value: &[u8], lease: u64) -> Value {
     let (key, value) = (BASE64.encode(key), BASE64.encode(value));
     json!({"requestPut": {"key": key, "value": value, "lease": lease.to_string()}})
 }
 
-/// Returns a removal of a key for a transaction.
+/// Returns a request that removes a key, for a transaction.
 pub(crate) fn delete_request(key: &str) -> Value {
     json!({"requestDeleteRange": {"key": BASE64.encode(key)}})
 }
@@ -60,7 +60,7 @@ impl Range {
     }
 }
 
-/// Returns the upper bound of all keys with this prefix. The prefix ends with a slash.
+/// Returns the exclusive upper bound of the keys with this prefix. The prefix ends with a slash.
 fn end_of(prefix: &str) -> String {
     // '0' follows '/' in ASCII.
     format!("{}0", prefix.trim_end_matches('/'))

@@ -12,11 +12,11 @@ use std::sync::Arc;
 pub struct EtcdOptions<'p> {
     /// The servers, such as `http://127.0.0.1:2379`.
     pub urls: &'p [String],
-    /// The file of certificate authorities for the servers, in PEM.
+    /// The PEM file with the certificate authorities for the servers.
     pub authorities: Option<&'p Path>,
-    /// The file of a client certificate, in PEM. Ignored without `key`.
+    /// The PEM file with a client certificate. Ignored without `key`.
     pub certificate: Option<&'p Path>,
-    /// The file of the private key of `certificate`, in PEM.
+    /// The PEM file with the private key for `certificate`.
     pub key: Option<&'p Path>,
     /// A file with `NAME:PASSWORD`.
     pub password: Option<&'p Path>,
@@ -33,7 +33,7 @@ pub struct EtcdSettings {
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// A name and a password.
     pub login: Option<Login>,
-    /// The counters of all clients with these settings.
+    /// The counters that all clients with these settings share.
     pub counters: Arc<EtcdCounters>,
     /// The cluster identity that etcd must have to execute transactions. `None` for operators'
     /// commands.
@@ -66,7 +66,7 @@ pub enum SettingsError {
     /// An unreadable file.
     #[error("{option} {}: {error}", .path.display())]
     File {
-        /// The option of the file.
+        /// The option that names the file.
         option: &'static str,
         /// The file.
         path: PathBuf,
