@@ -352,7 +352,7 @@ impl Member {
         start.elapsed()
     }
 
-    /// Returns the text of the error that refuses this process.
+    /// Returns the text of the error with which this process is refused.
     fn refusal(&mut self) -> String {
         match self.finder.find() {
             Err(IdentityError::OtherSecret(other)) => other.to_string(),
@@ -487,7 +487,7 @@ fn the_clients_of_a_process_share_a_login() {
     let before = logins(&server);
     read_all(&mut groups);
     assert_eq!(logins(&server), before + 1);
-    // A change of the password invalidates the tokens. The next calls together log in once.
+    // Changing the password invalidates the tokens. The next calls together log in once.
     let mut admin = ureq::post(format!("{}/v3/auth/authenticate", server.url))
         .send(r#"{"name":"root","password":"secret"}"#)
         .unwrap();

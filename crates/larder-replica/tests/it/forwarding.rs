@@ -31,14 +31,14 @@ use larder_store::Fence;
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The time with faults, in milliseconds.
+/// The length of the phase with faults, in milliseconds.
 const FAULTS: u64 = 20_000;
-/// The time after the faults, in milliseconds. Its second half has no new changes. At its end, all
-/// changes must have results.
+/// The length of the phase after the faults, in milliseconds. The second half of this phase has no
+/// new changes. At its end, all changes must have results.
 const RECOVERY: u64 = 20_000;
-/// The time of one step, in milliseconds.
+/// The duration of one step, in milliseconds.
 const STEP: u64 = 10;
-/// The interval of heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
+/// The interval between heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
 /// `larder-cluster`).
 const HEARTBEAT: u64 = 100;
 
@@ -90,8 +90,7 @@ enum Reply {
         sent: Millis,
         received: u64,
     },
-    /// The leader has executed this number of changes of the first unanswered frame, and no others
-    /// of this frame.
+    /// The leader has executed only this many of the changes in the first unanswered frame.
     Executed(usize),
 }
 
@@ -120,12 +119,12 @@ struct Connection {
     heard_at: u64,
     /// The end and the grant time of a lease that is granted and not sent yet.
     lease: Option<(Millis, Millis)>,
-    /// The changes of the sent frames that have no reply yet.
+    /// The changes in the sent frames that have no reply yet.
     unanswered: VecDeque<Vec<u64>>,
     is_closed: bool,
     /// Whether the node sends no new changes on this connection, because another node leads.
     is_retired: bool,
-    /// Whether a later connection proves that the leader executes no more changes of this
+    /// Whether a later connection proves that the leader executes no more changes from this
     /// connection.
     has_peer_ended: bool,
     /// The leader's side; `None` until it has received `Hello`.

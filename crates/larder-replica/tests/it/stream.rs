@@ -68,7 +68,7 @@ fn set(engine: &mut impl Engine, key: &[u8]) {
 }
 
 /// Runs a step of the sender. Returns the number of started checkpoints, and the offsets of the
-/// settled ones.
+/// settled checkpoints.
 fn checkpoints(sender: &mut Sender<impl Engine>) -> (usize, Vec<Vec<u64>>) {
     let mut sent = Vec::new();
     sender.step(Now::default(), Waker::noop(), &mut sent);

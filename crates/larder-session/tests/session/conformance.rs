@@ -4,8 +4,8 @@ use crate::common::target::{self, Sessions};
 use larder_model::{Case, Target, read_folder, run, run_bytewise};
 use std::path::Path;
 
-/// The limit, in bytes, below which a case is also replayed byte by byte. Longer cases would take
-/// too much time.
+/// Cases below this length, in bytes, are also replayed byte by byte. Longer cases would take too
+/// much time.
 const BYTEWISE_LEN_MAX: usize = 10_000;
 
 fn cases() -> Vec<Case> {

@@ -62,8 +62,8 @@ impl World {
         }
     }
 
-    /// Draws some of the CAS values that the leader may draw, and checks that no leader has drawn
-    /// them before.
+    /// Makes the leader draw some of its CAS values, and checks that no leader has drawn them
+    /// before.
     fn draw(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         let Some(member) = &node.member else { return };
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Sends the heartbeat of a node to each follower that is connected to it.
+    /// Sends a node's heartbeat to each follower that is connected to the node.
     pub(super) fn send_heartbeats(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         let Some(leader) = node.process() else { return };

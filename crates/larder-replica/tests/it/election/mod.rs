@@ -78,7 +78,7 @@ fn at_most_one_leader_answers_and_a_leader_exists_after_faults() {
     run_seeds(|seed| World::new(seed).run());
 }
 
-/// Returns an election promise for a heartbeat without an end of CAS values.
+/// Returns an election promise for a heartbeat whose `cas_end` is 0.
 fn promise(sent: Millis) -> Option<ElectionPromise> {
     Some(ElectionPromise { sent, cas_end: 0 })
 }
@@ -212,7 +212,8 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     assert_eq!(view.revision, revision + 1);
     answer(&mut member, 10_800, &mut view);
     assert_eq!(serves(&mut member, 12_000), 12_000 + LEADER_LEASE);
-    // After a leader without the setting, the record that has it may have been written.
+    // The last leader had no `unclean_after`. This leader's swap, which sets it, has no reply and
+    // may take effect.
     let settings =
         MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: Some(5000) };
     let mut next = Member::new(settings);

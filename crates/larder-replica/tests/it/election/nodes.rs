@@ -7,13 +7,13 @@ use larder_replica::{
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const NODES: usize = 3;
-/// The time with faults, in milliseconds.
+/// The length of the phase with faults, in milliseconds.
 pub(super) const FAULTS: u64 = 20_000;
-/// The time in milliseconds after the faults within which exactly one leader must answer requests.
+/// Exactly one leader must answer requests within this time after the faults, in milliseconds.
 pub(super) const RECOVERY: u64 = 3000;
-/// The time after `RECOVERY` within which all members must be in sync, in milliseconds.
+/// All members must be in sync within this time after `RECOVERY`, in milliseconds.
 pub(super) const QUIET: u64 = 3000;
-/// The time of one step, in milliseconds.
+/// The duration of one step, in milliseconds.
 pub(super) const STEP: u64 = 10;
 
 // The constants below repeat constants of crates on which these tests cannot depend. Change both
@@ -26,16 +26,16 @@ pub(super) const REQUEST_TIMEOUT: u64 = 600;
 /// The lifetime of a lease at the coordinator. Equal to `LEASE_SECS` (`presence.rs` of
 /// `larder-etcd`).
 pub(super) const LEASE: u64 = 2000;
-/// The interval of lease renewals. Derived from `LEASE_RENEWAL_INTERVAL` (`group/coordination.rs`
-/// of `larder-cluster`): 400 ms, plus 100 ms for the request.
+/// The interval between lease renewals. Derived from `LEASE_RENEWAL_INTERVAL`
+/// (`group/coordination.rs` of `larder-cluster`): 400 ms, plus 100 ms for the request.
 pub(super) const LEASE_RENEWAL_INTERVAL: u64 = 500;
-/// The interval of heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
+/// The interval between heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
 /// `larder-cluster`).
 pub(super) const HEARTBEAT_INTERVAL: u64 = 100;
-/// The interval of attempts to connect to a leader. Derived from `RECONNECT_PAUSE_MIN`
+/// The interval between attempts to connect to a leader. Derived from `RECONNECT_PAUSE_MIN`
 /// (`replication/follower.rs` of `larder-cluster`): 50 ms, plus 10 ms for the attempt.
 pub(super) const CONNECT_INTERVAL: u64 = 60;
-/// The age at which a connection over a cut link ends. Equal to `LEADER_SILENCE_TIMEOUT`
+/// A connection over a cut link is closed at this age. Equal to `LEADER_SILENCE_TIMEOUT`
 /// (`replication/follower.rs` of `larder-cluster`), but counts from the start of the connection.
 pub(super) const LEADER_SILENCE_TIMEOUT: u64 = 3000;
 /// The duration of a sync, counted from the start of the connection.
@@ -72,7 +72,7 @@ pub(super) struct Node {
     pub(super) changes: Changes,
     /// The followers of this node while it leads.
     pub(super) followers: BTreeMap<Process, FollowerState>,
-    /// The epoch in which the leadership started for which the node is ready.
+    /// The epoch in which the leadership that the node is ready for started.
     pub(super) ready_epoch: Option<u32>,
     /// The first CAS value that the process has not drawn.
     pub(super) next_cas: u64,
@@ -80,7 +80,7 @@ pub(super) struct Node {
 
 pub(super) struct World {
     pub(super) random: Random,
-    /// The time without a leader after which any member may stand for election.
+    /// After this time without a leader, any member may stand for election.
     pub(super) unclean_after: Option<Millis>,
     /// Whether a member that was not in sync was elected after this time.
     pub(super) was_unclean: bool,
@@ -88,9 +88,9 @@ pub(super) struct World {
     pub(super) nodes: Vec<Node>,
     pub(super) record: Option<Record>,
     pub(super) revision: Revision,
-    /// For each replaced leader, the time of its replacement.
+    /// Maps each replaced leader to the time at which it was replaced.
     pub(super) deposed: BTreeMap<Process, u64>,
-    /// For each member, the epoch of the leader to which it has made its last promise, and a time
+    /// Maps each member to the epoch of the leader that received its last promise, and to a time
     /// before which it must not replace this leader. This time is slightly before the end of the
     /// promise, even on the fastest clock.
     pub(super) promised: BTreeMap<Process, (u32, u64)>,
@@ -142,8 +142,8 @@ pub(super) struct FollowerState {
     pub(super) is_full_sync: bool,
     /// The changes that the follower has acknowledged.
     pub(super) changes: Changes,
-    /// The changes that the leader had at the time when its replies started to wait for the
-    /// follower, after the follower's sync.
+    /// The changes that the leader had when its replies started to wait for the follower, after the
+    /// follower's sync.
     pub(super) ends: Option<Changes>,
     pub(super) has_joined: bool,
 }

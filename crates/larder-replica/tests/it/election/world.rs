@@ -258,8 +258,8 @@ impl World {
         self.was_unclean |= is_unclean;
         if none_runs || is_unclean {
             self.acknowledged.clear();
-            // All members in sync have ended, so no process knows the values that the leader has
-            // drawn without the coordinator.
+            // All members in sync have ended, so no process knows which values the leader has drawn
+            // without the coordinator.
             self.drawn.retain(|start, _| *start < before.cas.to);
             self.drawn.values_mut().for_each(|end| *end = (*end).min(before.cas.to));
         } else {

@@ -11,7 +11,7 @@ pub(super) struct Coordinator {
     pub(super) groups: Vec<GroupState>,
 }
 
-/// The coordinator's state of one group.
+/// The coordinator's state for one group.
 #[derive(Clone)]
 pub(super) struct GroupState {
     pub(super) record: Record,
@@ -20,7 +20,7 @@ pub(super) struct GroupState {
     pub(super) since: u32,
     /// The end of the leader's lease.
     pub(super) until: u64,
-    /// The end of the CAS values that the leader may draw without the coordinator. All members of
+    /// The end of the CAS values that the leader may draw without the coordinator. All members in
     /// the record have acknowledged this end.
     pub(super) cas_end_of_members: u64,
 }

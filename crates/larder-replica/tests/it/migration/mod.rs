@@ -55,7 +55,7 @@ mod world;
 use crate::seeds::{Random, only_seed, run_seeds};
 use world::World;
 
-/// The length of a reservation of CAS values.
+/// The number of CAS values in a reservation.
 const CAS_LEN: u64 = 16;
 const GROUPS: usize = 3;
 const NODES: usize = 2;
@@ -63,11 +63,11 @@ const NODES: usize = 2;
 const WATCHED: [u16; 6] = [0, 900, 1800, 2700, 3600, 4095];
 /// The number of steps with faults.
 const STEPS: u32 = 5000;
-/// The number of steps after the faults within which all migrations must complete.
+/// All migrations must complete within this many steps after the faults.
 const RECOVERY_STEPS: u32 = 20_000;
 /// The lifetime of a leader's lease, in milliseconds.
 const LEASE: u64 = 500;
-/// How long before the end of its lease a leader stops answering requests, in milliseconds.
+/// A leader stops answering requests this long before its lease ends, in milliseconds.
 const MARGIN: u64 = 50;
 
 fn one_in(random: &Random, of: u64) -> bool {

@@ -36,7 +36,7 @@ pub(super) struct Node {
     pub(super) cas_end: u64,
     pub(super) serves_until: u64,
     pub(super) paused_until: u64,
-    /// The value of the key of each slot in `WATCHED`.
+    /// For each slot in `WATCHED`, the value of its key.
     pub(super) items: [Option<u64>; WATCHED.len()],
     /// The slot of the write under way, as an index into `WATCHED`.
     pub(super) batch: Option<usize>,
@@ -66,11 +66,11 @@ pub(super) struct Import {
 pub(super) enum Message {
     Item(usize, Option<u64>),
     SyncEnd,
-    /// The barrier, with a CAS value above all that the exporter has drawn.
+    /// The barrier, with a CAS value above all values that the exporter has drawn.
     Barrier(u64),
 }
 
-/// A connection of an importing leader to the exporting leader.
+/// A connection from an importing leader to the exporting leader.
 pub(super) struct Link {
     pub(super) exporter: usize,
     pub(super) leadership: u32,

@@ -12,7 +12,8 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) time: u64,
     pub(super) has_faults: bool,
-    /// The inverse of the probability of a fault at each point where one is possible.
+    /// Where a fault is possible, its probability is 1 divided by this number or by a multiple of
+    /// it.
     pub(super) rarity: u64,
     pub(super) coordinator: Coordinator,
     /// Requests that may still take effect after they have timed out or their import has ended.
@@ -175,7 +176,7 @@ impl World {
         self.check();
     }
 
-    /// Elects a leader of a group whose leader has no lease.
+    /// Elects a new leader for a group whose leader has no lease.
     pub(super) fn elect(&mut self, group: usize) {
         if self.time <= self.coordinator.groups[group].until {
             return;
@@ -215,7 +216,7 @@ impl World {
         }
     }
 
-    /// Ends the leadership of a node if the coordinator has another leader.
+    /// Ends a node's leadership if the coordinator has another leader.
     pub(super) fn note_leader(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         if self.coordinator.groups[node.group].record.leader != node.process {

@@ -29,7 +29,7 @@ thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// Sets the hook of all engines of this thread.
+/// Sets the hook for all engines on this thread.
 pub(crate) fn set_hook(new: Option<Hook>) {
     HOOK.with(|hook| *hook.borrow_mut() = new);
 }

@@ -123,7 +123,7 @@ fn followers_converge_and_never_go_back_in_time() {
     });
 }
 
-/// Runs seeds of each engine in this process and in another process.
+/// Runs seeds for each engine in this process and in another process.
 #[test]
 fn a_seed_gives_the_same_trace_in_every_process() {
     for seed in [1, 2, 17, 10, 20] {

@@ -44,7 +44,7 @@ pub(super) struct Link<C: Cache> {
 pub(super) struct Follower<C: Cache> {
     pub(super) process: Rc<Process<C>>,
     pub(super) applier: Applier<JournaledHandle<Hooked<C::Engine>>>,
-    /// The handle for reads by clients.
+    /// The handle that client reads use.
     pub(super) reader: C::Engine,
     pub(super) is_paused: bool,
     /// Whether a delta sync is under way. Items may then revert to older states, because the new

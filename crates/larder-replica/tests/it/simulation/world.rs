@@ -20,19 +20,19 @@ use std::task::Waker;
 pub(crate) type Complete = Rc<dyn Fn()>;
 type Make<C> = Rc<dyn Fn(u64) -> C>;
 
-/// The length of a reservation of CAS values.
+/// The number of CAS values in a reservation.
 const CAS_LEN: u64 = 100;
 const KEYS: u64 = 24;
 pub(super) const FOLLOWERS: usize = 2;
 pub(super) const WRITERS: usize = 2;
 /// The number of steps with faults.
 const STEPS: u32 = 400;
-/// The number of steps after the faults within which all nodes must converge.
+/// All nodes must converge within this many steps after the faults.
 const QUIET_STEPS_MAX: u32 = 4000;
 /// The time at the start of the simulation, in milliseconds.
 const START: u64 = 1_000_000_000;
-/// The total length of the journals of a process in bytes, if they are long. Short journals have
-/// room for only a few keys.
+/// The total length, in bytes, of a process's journals in runs with long journals. Short journals
+/// have room for only a few keys.
 const JOURNALS_LEN: usize = 32 << 10;
 /// The maximum difference between the rates of two clocks, in thousandths.
 const PACES: u64 = 20;
@@ -52,7 +52,7 @@ pub(crate) struct World<C: Cache> {
     time: Cell<u64>,
     /// The rate of each clock, in thousandths of the simulation's time.
     paces: Vec<u64>,
-    /// The maximum time for which bytes have been in transit so far, in milliseconds.
+    /// The longest time that bytes have spent in transit so far, in milliseconds.
     delay_max: Cell<u64>,
     /// The number of leaders so far.
     leaders: Cell<u64>,
@@ -206,7 +206,7 @@ impl<C: Cache> World<C> {
     }
 
     /// Makes a follower the leader if it is synced or in a delta sync. A synced follower may still
-    /// lack bytes in transit. The process of the old leader stops or becomes a follower.
+    /// lack bytes in transit. The old leader's process stops or becomes a follower.
     fn replace_leader(&self, number: usize) {
         let may_lead = {
             let follower = &self.followers.borrow()[number];

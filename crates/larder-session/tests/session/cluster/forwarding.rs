@@ -158,7 +158,7 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
 }
 
 /// Checks that a store with a long value is refused if the group loses its leader, or if the leader
-/// changes and there was no memory for the sent bytes. The test causes each failure while the
+/// changes and the host refused memory for the sent bytes. The test causes each failure while the
 /// session forwards the value, and after it has forwarded all of it.
 fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();

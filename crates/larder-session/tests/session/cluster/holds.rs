@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-/// The seeds of random orders of reads and acknowledgements.
+/// Each seed determines a random order of reads and acknowledgements.
 const SEEDS: std::ops::Range<u64> = 1..100;
 
 #[test]

@@ -6,7 +6,7 @@ use larder_store::cache::Cache as _;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// The outcomes of the next calls of [`Route::pass`], in order.
+/// The outcomes that the next calls of [`Route::pass`] will have, in order.
 type Outcomes = Arc<Mutex<Vec<ForwardOutcome>>>;
 
 /// A server that the test shares with the routes to it.
@@ -185,14 +185,13 @@ pub(super) fn share_items(engine: TestEngine, server: &mut TestServer, leader: &
     }
 }
 
-/// Returns whether a stream contains requests that list only the items of the server that receives
-/// them.
+/// Returns whether a stream contains requests whose replies list only the receiving server's items.
 pub(super) fn is_of_one_server(stream: &[u8]) -> bool {
     [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what))
 }
 
-/// Returns whether replies to a stream may contain CAS values. CAS values depend on the order of
-/// changes of different items.
+/// Returns whether replies to a stream may contain CAS values. CAS values depend on the order in
+/// which different items change.
 pub(super) fn shows_cas(stream: &[u8]) -> bool {
     let requests = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
     requests.iter().any(|what| holds(stream, what))

@@ -20,7 +20,7 @@ a_long_value_reaches_the_next_leader a_value_that_a_leader_receives_reaches_the_
 a_value_that_moves_twice_is_stored a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection
 a_command_that_one_server_has_to_finish_is_not_repeated }
 
-/// For each move, the number of polls of the leader's session before the move.
+/// For each move, how often the leader's session is polled before the move.
 type Moves = Arc<Mutex<VecDeque<usize>>>;
 
 /// A route to a leader in this process. The leader loses its leadership and immediately leads
@@ -275,7 +275,7 @@ fn resp_replies_do_not_depend_on_the_time_of_a_move(engine: TestEngine) {
 }
 
 /// A store reaches the next leader if the leader changes while the value arrives, or after its last
-/// byte. Without memory for the sent bytes, the store fails.
+/// byte. If the host refuses memory for the sent bytes, the store fails.
 fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
     let value = pattern(250_000);
     let stream = [store("set a 0 0 250000", &value), b"version\r\nget a\r\n".to_vec()].concat();
