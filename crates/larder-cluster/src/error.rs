@@ -54,7 +54,7 @@ pub(crate) enum Violation {
     /// of them.
     #[error("unexpected list of keys from the follower")]
     UnexpectedKeys,
-    /// A TLS record instead of a frame of the handshake.
+    /// A TLS record instead of a handshake frame.
     #[error("the peer speaks TLS: both sides need --cluster-tls")]
     SpeaksTls,
     /// An invalid TLS record or certificate.

@@ -39,7 +39,7 @@ pub struct Node {
     pub follow: Option<String>,
     /// The group that the node is a member of (`--cluster`).
     pub group: Option<Arc<Group>>,
-    /// The forwarders of requests to the leaders of groups.
+    /// Forwards requests to the leaders of groups.
     pub forwarders: Forwarders,
     /// The status of the followers and the link to the leader.
     pub replication: ReplicationStatus,

@@ -21,7 +21,7 @@ pub const TRANSFER_REQUEST_SECS: u64 = 5;
 // A request must outlast the transfer that carries it out.
 const _: () = assert!(TRANSFER_TIME_MAX < TRANSFER_REQUEST_SECS * 1000);
 
-/// A client for the keys of a group in etcd.
+/// A client for a group's keys in etcd.
 #[derive(Debug)]
 pub struct EtcdGroup {
     etcd: Etcd,

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const LEASE_SECS: u64 = 2;
 
 /// The lease of a process, and the keys of its node. The key `live` is attached to the lease. The
-/// key `nodes` outlives it. The process never replaces the keys of another live process.
+/// key `nodes` outlives the lease. The process never replaces the keys of another live process.
 #[derive(Debug)]
 pub struct Presence {
     etcd: Etcd,

@@ -9,14 +9,14 @@ use crate::records::{read_addresses, read_map, read_record, write_map};
 use larder_replica::{CoordinatorError, Record, Revision, ShardMap};
 use std::collections::BTreeMap;
 
-/// A client for the shard map of a cluster in etcd.
+/// A client for a cluster's shard map in etcd.
 #[derive(Debug)]
 pub struct EtcdShardMap {
     etcd: Etcd,
     cluster: String,
 }
 
-/// The result of a consistent read of the shard map and all leaders.
+/// The shard map and all leaders, from one consistent read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardMapView {
     /// The map, if etcd has one.

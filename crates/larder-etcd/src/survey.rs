@@ -11,7 +11,7 @@ use larder_replica::{CoordinatorError, GroupView, ShardMap};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The groups of a cluster in etcd.
+/// The state of a cluster in etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSurvey {
     /// Maps group names to views of the groups. The views have no transfer requests. A view omits
@@ -30,9 +30,9 @@ pub struct MalformedKey {
     pub key: String,
     /// The kind of value that the key should have.
     pub kind: ValueKind,
-    /// The group that the key names; `None` if it names none.
+    /// The group that the key names; `None` if the key names no group.
     pub group: Option<String>,
-    /// The node that the key names; `None` if it names none.
+    /// The node that the key names; `None` if the key names no node.
     pub node: Option<String>,
 }
 

@@ -1,5 +1,4 @@
-//! The state of a group in the coordinator: its leader, the members in sync, and the live
-//! processes.
+//! A group's state in the coordinator: its leader, the members in sync, and the live processes.
 
 use crate::time::Millis;
 use larder_store::journal::AckMode;
@@ -147,7 +146,7 @@ pub enum CoordinatorError {
     Failed {
         /// The server's name and address, for error messages.
         server: String,
-        /// The error message of the server or of the operating system.
+        /// The error message from the server or the operating system.
         reason: String,
     },
     /// The process has not logged in yet.

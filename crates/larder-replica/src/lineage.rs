@@ -26,7 +26,8 @@
 use crate::frame::Position;
 use std::collections::VecDeque;
 
-/// The maximum number of checkpoints of a stream. A further checkpoint drops the oldest.
+/// The maximum number of checkpoints that a stream retains. A further checkpoint replaces the
+/// oldest.
 const CHECKPOINTS_MAX: usize = 256;
 
 /// Offsets in the leader's journals, and the corresponding offsets in the member's own journals.

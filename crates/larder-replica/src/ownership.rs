@@ -40,7 +40,7 @@ struct Release {
 }
 
 impl Ownership {
-    /// Creates the state of a member of a group. Until the first map, the group owns all slots.
+    /// Creates the state for a member of the group. Until the first map, the group owns all slots.
     #[must_use]
     pub fn new(group: &str) -> Self {
         Self { group: group.to_owned(), map: None, revision: 0, released: None }
@@ -175,8 +175,8 @@ pub enum Completion {
 }
 
 impl FinishedImport<'_> {
-    /// Decides the last step. The arguments must come from one consistent read of the map and of
-    /// the groups' records.
+    /// Decides the last step. The arguments must come from one consistent read of the map and the
+    /// groups' records.
     #[must_use]
     pub fn completion<'r>(
         &self,

@@ -116,7 +116,7 @@ pub struct Sender<E: Engine> {
     large: Option<PartialValue<E::Lease>>,
     fetches: Vec<E::PendingRead>,
     batch: u64,
-    /// The offsets of the last watermark, or of the resumed position. `None` before the first
+    /// The offsets in the last watermark, or in the resumed position. `None` before the first
     /// watermark, and from the start of a sync to its end.
     sent_offsets: Option<Vec<u64>>,
     /// The number of the last watermark on this connection; 0 before the first.

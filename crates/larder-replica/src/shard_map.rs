@@ -111,7 +111,7 @@ impl ShardMap {
         })
     }
 
-    /// Makes the importing group of a migration the owner of its slots.
+    /// Makes a migration's importing group the owner of its slots.
     pub fn finish(&mut self, Migration { from, to, slots }: &Migration) {
         if let Some(of) = self.slots.get_mut(from) {
             of.remove(slots);
@@ -137,7 +137,7 @@ impl ShardMap {
         }
     }
 
-    /// Plans the migration of `count` slots to the group `to`, from the groups with the most slots.
+    /// Plans to migrate `count` slots to the group `to`, from the groups with the most slots.
     /// Without a `count`, plans as many slots as `to` needs for an even share. Returns the number
     /// of slots.
     ///
@@ -170,8 +170,8 @@ impl ShardMap {
         self.add_plan(to, planned)
     }
 
-    /// Plans the migration of all slots of a group to the other groups. Gives each slot to the
-    /// group with the fewest slots at that point. Returns the number of slots.
+    /// Plans to migrate all slots of a group to the other groups. Gives each slot to the group with
+    /// the fewest slots at that point. Returns the number of slots.
     ///
     /// # Errors
     /// [`PlanError`].

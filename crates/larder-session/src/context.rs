@@ -56,18 +56,18 @@ pub struct Context<'a, E: Engine, H: Host> {
     pub waker: &'a dyn Fn() -> Waker,
 }
 
-/// The next action of the driver.
+/// The driver's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// All complete requests are answered. Keep the unconsumed input and read more.
     Read {
-        /// The minimum number of missing bytes of the incomplete request, at least 1. A driver may
-        /// reserve buffer space for them, up to the driver's own limit.
+        /// The incomplete request lacks at least this many bytes. Never 0. A driver may reserve
+        /// buffer space for them, up to the driver's own limit.
         wanted: usize,
     },
     /// Poll again after the other connections. The session can continue immediately. It has reached
-    /// the limit of requests per poll, has finished a step of a dump or of a key listing, or no
-    /// longer needs to wait.
+    /// the limit of requests per poll, has finished one step in a dump or key listing, or no longer
+    /// needs to wait.
     Yield,
     /// Too much output is unsent. Send it, then poll again, with or without new input.
     Write,
@@ -112,8 +112,8 @@ pub(crate) struct PollState {
     pub(crate) keeps_answers: bool,
 }
 
-/// The result of one step of a poll: the input that it consumed and, if it ends the poll, the next
-/// action of the driver.
+/// The result of one step in a poll: the input that the step consumed and, if it ends the poll, the
+/// driver's next action.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
     pub(crate) next: Option<Next>,

@@ -23,7 +23,7 @@ use larder_protocol::resp::CommandError;
 use larder_protocol::{KEY_LEN_MAX, ReplyFormat, Request, reply};
 use larder_store::Engine;
 
-/// The maximum length of a line of keys, in bytes. If a line is longer, the session closes the
+/// The maximum length of a line with keys, in bytes. If a line is longer, the session closes the
 /// connection instead of waiting for the end of the line.
 const LINE_LEN_MAX: usize = 1 << 20;
 

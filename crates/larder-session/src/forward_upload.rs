@@ -22,7 +22,7 @@ use larder_operations::CommandClass;
 use larder_protocol::KEY_LEN_MAX;
 use larder_store::{Engine, HashedKey, Refusal};
 
-/// The maximum number of bytes of a store that the session passes to the route at once.
+/// The session passes at most this many bytes of a store to the route at once.
 const PIECE_LEN: usize = 64 << 10;
 
 impl<E: Engine> Session<E> {
@@ -42,7 +42,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Forwards a store whose key has moved to another node while this server was receiving the
-    /// value. `consumed` is the number of bytes of the current input that belong to the value.
+    /// value. `consumed` is the number of bytes in the current input that belong to the value.
     /// Refuses the store if the bytes so far were discarded for lack of memory.
     #[cold]
     pub(crate) fn forward_received<H: Host>(

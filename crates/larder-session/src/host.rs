@@ -34,8 +34,8 @@ pub trait Host {
         false
     }
 
-    /// Returns the owner of the keys of this server's group. Sessions call it for every batch of
-    /// requests if [`crate::Settings::forwards`] is set.
+    /// Returns the node that owns the keys of this server's group. Sessions call it for every batch
+    /// of requests if [`crate::Settings::forwards`] is set.
     fn owner(&self) -> Owner {
         Owner::Local
     }
@@ -63,7 +63,7 @@ pub trait Host {
         None
     }
 
-    /// Returns the tracker of items in near caches of clients, or `None` if there is no tracker.
+    /// Returns the tracker for the items in clients' near caches, or `None` if there is no tracker.
     fn tracker(&self) -> Option<&Tracker> {
         None
     }
@@ -199,7 +199,7 @@ pub trait GroupMap {
     fn group_of(&self, key: &[u8]) -> GroupIndex;
 
     /// Returns the groups that own keys or that will import some, ordered by index. The session
-    /// sends a flush of all items to each of them.
+    /// sends each of them a flush of all items.
     fn groups(&self) -> Vec<GroupIndex>;
 
     /// Returns the version of the map. It increases when keys move to other groups.

@@ -290,7 +290,7 @@ impl<E: Engine> Session<E> {
     }
 }
 
-/// Returns the number of bytes of a store that have not arrived, at least 1.
+/// Returns how many bytes of a store have not arrived, at least 1.
 fn missing(body: &Body<'_>, input: &[u8]) -> usize {
     let whole = body.head_len as u64 + body.body_len;
     saturated(whole.saturating_sub(input.len() as u64).max(1))

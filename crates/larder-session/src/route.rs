@@ -15,8 +15,8 @@ pub enum Owner {
     RemoteWithLocalReads,
 }
 
-/// The index of a group of servers that replicate the same items. Each server numbers the groups in
-/// its own way.
+/// The index of a group. The servers in a group replicate the same items. Each server numbers the
+/// groups in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupIndex(pub u16);
 
@@ -25,7 +25,7 @@ impl GroupIndex {
     pub const OWN: Self = Self(0);
 }
 
-/// Identifies the requests of one call of [`Route::pass`].
+/// Identifies the requests that one call of [`Route::pass`] has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardId(pub u64);
 
@@ -70,8 +70,8 @@ impl Conversation {
 pub struct AnsweredPart {
     /// The length of the answered requests, in bytes.
     pub len: usize,
-    /// The number of keys of the next request that are already answered, if this request is a RESP
-    /// command on several keys.
+    /// If the next request is a RESP command on several keys, how many of its keys are already
+    /// answered.
     pub keys: usize,
     /// The number of items found under these answered keys.
     pub found: u64,
@@ -105,15 +105,15 @@ pub enum ForwardOutcome {
 /// The route from one session to the owner of a group's keys. Dropping the route ends the
 /// conversation at the owner.
 ///
-/// The owner executes requests in the order of the calls of [`Route::pass`], even if the session
-/// takes their replies in another order. If requests fail with [`ForwardOutcome::Retry`],
+/// The owner executes requests in the order in which [`Route::pass`] was called, even if the
+/// session takes their replies in another order. If requests fail with [`ForwardOutcome::Retry`],
 /// [`ForwardOutcome::ConnectionLost`] or [`ForwardOutcome::NoLeader`], all later requests have the
 /// same outcome. After [`ForwardOutcome::RetryRest`] or [`ForwardOutcome::Close`], all later
 /// requests have the outcome [`ForwardOutcome::Retry`].
 pub trait Route: Send {
-    /// Sends requests. With `more`, the last request is incomplete, and calls of
-    /// [`Route::pass_rest`] send the rest of it. The route calls `waker` when the outcome of the
-    /// requests changes.
+    /// Sends requests. With `more`, the last request is incomplete, and later calls of
+    /// [`Route::pass_rest`] send its rest. The route calls `waker` when the outcome of the requests
+    /// changes.
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId;
 
     /// Sends more bytes of the last request to the same node. If the request has failed, drops the

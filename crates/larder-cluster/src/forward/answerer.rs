@@ -44,7 +44,7 @@ const OUTPUT_MAX: usize = 64 << 10;
 const UNSENT_MAX: usize = 1 << 20;
 /// The maximum capacity of the output buffer that an idle conversation keeps, in bytes.
 const KEPT_LEN_MAX: usize = 4 << 10;
-/// The maximum number of open routes of one peer.
+/// The maximum number of open routes per peer.
 const ROUTES_MAX: usize = 1 << 20;
 
 /// A value among the woken routes that stands for item changes. It differs from all routes, which
@@ -564,8 +564,9 @@ impl WokenRoutes {
         Ok(Self { routes: Mutex::default(), end, polled })
     }
 
-    /// Waits up to `time` for input from the peer or for a woken conversation. Returns whether a
-    /// read of `stream` would return at once, because of input or the end of the connection.
+    /// Waits up to `time` for input from the peer or for a woken conversation. Returns whether
+    /// reading `stream` would return at once, because input has arrived or the connection is
+    /// closed.
     fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
         if stream.has_buffered() {
             return true;

@@ -1,5 +1,5 @@
-//! The connections whose requests a leader may still execute, and the events after which it no
-//! longer can.
+//! The connections whose requests a leader may still execute, and the events after which it can no
+//! longer execute them.
 
 use super::link::Link;
 use larder_replica::Process;

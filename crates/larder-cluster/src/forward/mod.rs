@@ -12,7 +12,7 @@
 //! first ends the older one for good (`peers/link_registry.rs`). After a new connection, or after
 //! refused ones, the forwarding node need not wait for the end of a lease (`earlier_links.rs`).
 //!
-//! Answerers also send the keys of changed items of which clients of the other node have copies
+//! Answerers also send the keys of changed items that the other node's clients have cached
 //! (`change_relay.rs`).
 
 mod answerer;

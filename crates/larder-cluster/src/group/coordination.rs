@@ -165,7 +165,7 @@ fn read_group(group: &mut EtcdGroup) -> Result<GroupView, CoordinatorError> {
 struct RoleLog {
     role: Role,
     in_sync: Vec<String>,
-    /// Whether this node has led since it last followed another one.
+    /// Whether this node has led since it last followed another node.
     has_led: bool,
     /// `Some(true)` if this leader answers requests, `Some(false)` once the log says that it does
     /// not. `None` until it has answered requests.

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 ///
 /// The address for clients is `advertise` (`--advertise`), or else `clients`, the address of a
 /// listener. If that listener is bound to all interfaces, the host of `--replicate-on` replaces its
-/// host. The address for members is the address of the first socket of `--replicate-on`.
+/// host. The address for members is that of the first `--replicate-on` socket.
 #[must_use]
 pub fn addresses(
     advertise: Option<String>,
@@ -105,7 +105,8 @@ pub struct Group {
     read_lag: Millis,
     /// The time until which this replica may answer lookups; 0 if it may not. Heartbeats extend it.
     reads_until: AtomicU64,
-    /// The epoch in which the leadership that this node is ready for started; 0 if it is not ready.
+    /// The leadership for which this node is ready started in this epoch. 0 if the node is not
+    /// ready.
     ready_epoch: AtomicU32,
     /// The start of this node's last leadership, from which it computes delta syncs for other
     /// members. `None` before the first leadership, or if other members need full syncs.
@@ -226,7 +227,7 @@ impl Group {
                 member.may_be_in_sync(incarnation, now) || joining.contains_key(&incarnation)
             });
         } else if ready != 0 {
-            // The leadership that this node was ready for has ended.
+            // The leadership for which this node was ready has ended.
             self.ready_epoch.store(0, Ordering::Release);
             acks.abandon();
         }
@@ -436,7 +437,7 @@ impl Group {
     }
 
     /// Returns whether a planned change may be the reason why this node does not answer a request.
-    /// Planned changes are transfers of its leadership, and migrations of slots to or from its
+    /// Planned changes are leadership transfers by this node, and slot migrations to or from its
     /// group.
     pub(crate) fn is_change_planned(&self) -> bool {
         self.is_transfer_planned() || self.topology.is_migrating()

@@ -37,14 +37,14 @@ pub(crate) struct Registration {
     is_waiting: bool,
     /// Whether the process has been registered once.
     is_complete: bool,
-    /// The time by which the lease of an earlier process of this node must have ended; `None` if no
+    /// The time by which the lease of this node's earlier process must have ended; `None` if no
     /// such process is known.
     gives_up_at: Option<Instant>,
 }
 
 impl Registration {
     /// Finds the identity of the cluster, and registers the process at etcd. If etcd has no
-    /// identity yet, or the lease of an earlier process of the node lasts, retries for up to
+    /// identity yet, or the lease of the node's earlier process lasts, retries for up to
     /// [`REGISTRATION_MAX`] while `continues` returns true. Does not wait for an etcd that does not
     /// answer.
     ///

@@ -63,7 +63,7 @@ impl TopologyState {
 }
 
 impl Topology {
-    /// Creates the topology of a member of the group `own`.
+    /// Creates the topology for a member of the group `own`.
     pub(crate) fn new(own: &str, tracker: &Arc<Tracker>) -> Self {
         Self {
             owners: (0..SLOTS).map(|_| AtomicU16::new(GroupIndex::OWN.0)).collect(),

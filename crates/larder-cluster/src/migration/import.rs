@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 /// import.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// The minimum time between this node's first read of a plan and its request for the release. Nodes
-/// that reach etcd read the map more often than that, so they know the plan at the release.
+/// that can reach etcd read the map at shorter intervals, so they know the plan when the slots are
+/// released.
 const PLAN_PROPAGATION_TIME: Duration = Duration::from_secs(2);
 /// The time limit for reserving CAS values before the release.
 const CAS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -277,7 +278,7 @@ impl Importer {
     }
 
     /// Makes this leader draw only CAS values from `floor` on. The exporting group has drawn none
-    /// of them, so no key gets a value twice. Reserves values in etcd if necessary.
+    /// of these values, so no key gets a value twice. Reserves values in etcd if necessary.
     fn raise_cas(&self, floor: u64, time: Duration) -> Result<(), ImportError> {
         let started = Instant::now();
         loop {

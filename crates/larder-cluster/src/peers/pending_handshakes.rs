@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const HANDSHAKES_MAX: usize = 64;
 
 /// The connections whose handshakes are under way. If there are [`HANDSHAKES_MAX`], a new
-/// connection replaces the oldest one from the address that has the most. Silent connections
-/// therefore cannot keep out peers, which send their first frame at once.
+/// connection replaces the oldest connection from the address with the most connections. Silent
+/// connections therefore cannot keep out peers, which send their first frame at once.
 #[derive(Debug, Default)]
 pub(crate) struct PendingHandshakes(Mutex<State>);
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Stop {
     is_set: AtomicBool,
-    /// The other end of `polled`. Setting the flag closes it, which wakes the thread that polls
-    /// sockets. `None` once the flag is set.
+    /// The other end of `polled`. Setting the flag closes this end, which wakes the thread that
+    /// polls sockets. `None` once the flag is set.
     ends: Mutex<Option<UnixStream>>,
     polled: UnixStream,
     condition: Condvar,

@@ -79,8 +79,8 @@ impl Leader {
         let ended = self.stream(sender, journals, stream, &status, member.as_ref());
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, leadership, link }) = &member {
-            // Leave the state of a later connection of the member, or of a later leadership,
-            // unchanged.
+            // If the member has connected again, or a later leadership has started, leave the new
+            // state unchanged.
             let is_last = group.update(|member, _| {
                 let is_last = link.is_current() && member.leadership_epoch() == Some(*leadership);
                 if is_last {

@@ -57,7 +57,7 @@ fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) 
     let stats = follower.stats();
     let (host, port) =
         group.and_then(|group| client_address(group, &follower.name)).unwrap_or_else(|| {
-            // Outside of groups, the name of a follower is its first address for clients.
+            // Outside of groups, a follower's name is its first address for clients.
             let peer = follower.address.parse::<SocketAddr>();
             let host = peer.map_or(follower.address.clone(), |peer| peer.ip().to_string());
             (host, host_and_port(&follower.name).1)

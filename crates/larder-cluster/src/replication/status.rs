@@ -11,15 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The maximum number of tracked heartbeats without an acknowledgement: the heartbeats of one
-/// minute. Further heartbeats are not tracked.
+/// The maximum number of unacknowledged heartbeats to track: one minute of heartbeats. Further
+/// heartbeats are not tracked.
 const HEARTBEATS_MAX: usize = 600;
 
-/// The maximum number of tracked watermarks without an acknowledgement. The next one replaces the
+/// The maximum number of unacknowledged watermarks to track. A further watermark replaces the
 /// newest.
 const WATERMARKS_MAX: usize = 1024;
-/// The maximum number of tracked batches without an acknowledgement. Further batches are merged
-/// into the last one.
+/// The maximum number of unacknowledged batches to track. Further batches are merged into the last.
 const BATCHES_MAX: usize = 1024;
 
 /// A node's followers, and its link to a leader.
@@ -297,7 +296,7 @@ pub struct LinkStats {
     pub lag: Option<Duration>,
     behind: Duration,
     /// The position in the leader's journals up to which this follower has all changes, in bytes:
-    /// the sum of the offsets of the last watermark. `None` before the first watermark or during a
+    /// the sum of the offsets in the last watermark. `None` before the first watermark or during a
     /// sync.
     pub offset: Option<u64>,
     /// The time since bytes last arrived from the leader. Bytes that arrive while this follower's

@@ -70,7 +70,7 @@ pub enum Frame<'b> {
     },
     /// A full sync starts. A follower removes all its items; an importing leader removes none.
     FullSyncStart {
-        /// The number of flushes of the leader so far.
+        /// The leader's flush count so far.
         generation: u64,
     },
     /// States of items.
@@ -87,7 +87,7 @@ pub enum Frame<'b> {
     Part(&'b [u8]),
     /// The leader has flushed all items.
     Flush {
-        /// The number of flushes of the leader so far.
+        /// The leader's flush count so far.
         generation: u64,
     },
     /// The full sync or delta sync is complete. A `Watermark` follows.
@@ -167,7 +167,7 @@ pub enum Frame<'b> {
     Request {
         /// The number of the conversation on this connection.
         route: u64,
-        /// Whether more bytes of the same batch of requests follow.
+        /// Whether more bytes in the same batch of requests follow.
         more: bool,
         /// The next bytes of the requests.
         bytes: &'b [u8],
@@ -201,8 +201,8 @@ pub enum Frame<'b> {
         /// The length of the answered requests at the start of the batch, in bytes. Their replies
         /// precede this frame.
         answered: u64,
-        /// The number of keys of the next request that are already answered, if this request is a
-        /// RESP command on several keys.
+        /// If the next request is a RESP command on several keys, how many of its keys are already
+        /// answered.
         keys: u64,
         /// The number of these keys that have an item.
         found: u64,

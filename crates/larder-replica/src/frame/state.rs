@@ -39,7 +39,7 @@ pub struct State<'b> {
     pub item: Option<ItemState<'b>>,
 }
 
-/// The state of an item at the leader.
+/// The leader's state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemState<'b> {
     /// The client's flags, which the server does not interpret.

@@ -61,8 +61,8 @@ const REFUSALS_UNTIL_DEAD: u32 = 2;
 /// How long a leader waits for acknowledgements after it was paused, before it removes silent
 /// members from the members in sync.
 const RESUME_TIME: Millis = 500;
-/// How long after a pause a change of leader is attributed to the pause. The paused leader usually
-/// notices the change at once. It takes longer only if the coordinator is slow.
+/// A change of leader within this time after a pause is attributed to the pause. The paused leader
+/// usually notices the change at once. It takes longer only if the coordinator is slow.
 const PAUSE_RESULT_MAX: Millis = 10_000;
 /// How long a member without a known record waits before it writes the first record. If the
 /// coordinator has lost the record, members that know it restore it within this time.

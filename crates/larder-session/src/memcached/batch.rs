@@ -372,7 +372,7 @@ pub(crate) fn key_of<'r, 'b>(request: &'r Request<'b>) -> Option<&'r Key<'b>> {
 }
 
 /// Returns the class of a request in latency statistics. Returns `None` for the end of a line of
-/// keys, because each key of the line already counts as a request.
+/// keys, because each key on the line already counts as a request.
 pub(crate) fn class_of(request: &Request<'_>) -> Option<CommandClass> {
     Some(match request {
         Request::GetEnd => return None,

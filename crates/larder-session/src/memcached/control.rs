@@ -13,7 +13,7 @@ use larder_protocol::{
 };
 use larder_store::Engine;
 
-/// The result of an administrative command, or of the start of a longer one.
+/// The result of an administrative command. For a longer command, the result of starting it.
 type CommandResult = Result<(), AdminRefusal>;
 
 impl<E: Engine> Session<E> {

@@ -147,9 +147,9 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// Returns the tags that a request sets on the item that it stores. If an earlier execution of
-    /// the request had to wait, returns the tags of that execution, because a client may have
-    /// dropped some of the tags since.
+    /// Returns the tags that a request sets on the item that it stores. If the request was executed
+    /// before and had to wait, returns the tags from that time, because a client may have dropped
+    /// some of them since.
     ///
     /// # Errors
     /// The engine's [`Refusal`]. The reply is in the output.

@@ -19,7 +19,7 @@ pub(super) const BATCH_MAX: usize = 32;
 /// The minimum of the argument length limit, in bytes. It applies if the maximum item size is
 /// smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
-/// The number of bytes by which the length limit of a request exceeds that of an argument.
+/// The length limit of a request is this many bytes above the limit for an argument.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
 
 /// The result of a request.

@@ -287,7 +287,7 @@ impl<E: Engine> Session<E> {
         true
     }
 
-    /// Finishes a batch of keys of a multi-key command. Returns false if more keys follow.
+    /// Finishes a batch of keys in a multi-key command. Returns false if more keys follow.
     pub(crate) fn finish_split(&mut self, split: SplitCommand, output: &mut Vec<u8>) -> bool {
         let SplitCommand {
             reply_form,

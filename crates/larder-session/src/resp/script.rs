@@ -22,7 +22,7 @@ enum Answer {
     Null,
     /// Two numbers.
     Pair(i64, i64),
-    /// The numbers of allowed and of remaining requests, then the seconds until a retry may succeed
+    /// The numbers of allowed and remaining requests, then the seconds until a retry may succeed
     /// and until the limit resets.
     Rate([i64; 2], [f64; 2]),
     Error(CommandError<'static>),

@@ -20,7 +20,7 @@ use larder_store::{Access, Engine, Expiry, HashedKey, Lookup};
 /// The maximum number of watched keys per connection. `EXEC` looks up all of them.
 const WATCHED_MAX: usize = 1024;
 
-/// Executes `WATCH`: records the versions of the items of these keys.
+/// Executes `WATCH`: records the versions of the items under these keys.
 pub(super) fn watch<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

@@ -197,7 +197,7 @@ impl<E: Engine> ScatterGather<E> {
         self.sending.iter().chain(behind).map(|sending| sending.memory()).sum()
     }
 
-    /// Returns the number of bytes of arrived replies that the session has not written yet.
+    /// Returns how many bytes of the arrived replies the session has not written yet.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.answer.len()).sum()
     }

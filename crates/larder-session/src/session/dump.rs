@@ -40,9 +40,9 @@ pub(crate) struct Dump<E: Engine> {
 
 /// The approximate number of items that one step examines.
 const ITEMS_PER_STEP: usize = 256;
-/// The width of the size classes of `stats sizes`, in bytes, as in memcached.
+/// The width of a size class in `stats sizes`, in bytes, as in memcached.
 const SIZE_STEP: usize = 32;
-/// The maximum length of the output of `stats cachedump`, in bytes, as in memcached.
+/// The maximum output length of `stats cachedump`, in bytes, as in memcached.
 const CACHEDUMP_LEN_MAX: usize = 2 << 20;
 
 impl<E: Engine> Dump<E> {

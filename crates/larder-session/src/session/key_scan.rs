@@ -9,7 +9,7 @@ use larder_store::{Engine, WalkPosition, WalkState};
 
 /// The approximate number of items that one step examines.
 const ITEMS_PER_STEP: usize = 256;
-/// The maximum length of the encoded keys of one reply, in bytes.
+/// The maximum total length of the encoded keys in one reply, in bytes.
 const KEYS_LEN_MAX: usize = 16 << 20;
 
 /// A `SCAN` or `KEYS` in progress.

@@ -59,7 +59,7 @@ pub(crate) enum Pending<E: Engine> {
     Send(Box<OutgoingValue<E::Lease>>),
     /// Writes a dump of items.
     Dump(Box<Dump<E>>),
-    /// Collects and writes the list of keys of a RESP command.
+    /// Collects and writes the list of keys for a RESP command.
     KeyScan(Box<KeyScan<E>>),
     /// Writes the log for the watcher with this number until the connection closes.
     Watch(u64),

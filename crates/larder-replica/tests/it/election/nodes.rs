@@ -72,7 +72,7 @@ pub(super) struct Node {
     pub(super) changes: Changes,
     /// The followers of this node while it leads.
     pub(super) followers: BTreeMap<Process, FollowerState>,
-    /// The epoch in which the leadership that the node is ready for started.
+    /// The leadership for which the node is ready started in this epoch.
     pub(super) ready_epoch: Option<u32>,
     /// The first CAS value that the process has not drawn.
     pub(super) next_cas: u64,
