@@ -21,8 +21,8 @@ use std::ops::Range;
 /// The interval between samples of the CAS counter. The draw rate is measured over the last one to
 /// two intervals.
 const SAMPLE_INTERVAL: Millis = 30_000;
-/// A reservation has this many times the number of counted draws. At a steady rate, a reservation
-/// lasts five to ten minutes.
+/// A reservation covers this many times the counted draws. At a steady rate, a reservation lasts
+/// five to ten minutes.
 const SAMPLES_AHEAD: u64 = 10;
 
 /// The CAS values that this member may draw while it leads, and the ranges that it knows of.
@@ -35,8 +35,8 @@ pub(crate) struct CasReserve {
     highest_end: u64,
     /// The values that this leader may draw; empty if this member does not lead.
     values: Range<u64>,
-    /// Once this leader has reserved enough values above the floor, it must draw from the floor on.
-    /// 0 without a floor.
+    /// Once this leader has reserved enough values above this value, it draws only from this value
+    /// on. 0 if there is no such limit.
     floor: u64,
     /// Maps each member to the highest end that it has acknowledged to this leader.
     acknowledged: BTreeMap<Process, u64>,
