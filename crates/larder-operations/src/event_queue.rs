@@ -173,7 +173,7 @@ impl EventQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state stays valid if a thread panics while it holds the lock.
+        // Each change leaves the state consistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

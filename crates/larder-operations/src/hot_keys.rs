@@ -140,7 +140,7 @@ impl HotKeys {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sample> {
-        // The counts stay valid if a thread panics while it holds the lock.
+        // Each change leaves the counts consistent, so a poisoned lock is safe to use.
         self.sample.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,6 @@
 """Checks the guarantees of docs/failover.md and docs/sharding.md under faults: two groups of three nodes, clients over six
-protocols with versioned values, and kills, pauses, cuts, restarts of etcd, transfers, moves, drains and restarts.
+protocols with versioned values, and kills, pauses, partitions, etcd outages, transfers, slot migrations, drains and
+restarts.
 
 tests/cluster/histories/rules.py has the rules. Needs root, for a network namespace. The options after `--` are for
 larderd, after those of the checker: `checker.py --ack writes -- --ack none` must find violations.

@@ -4,7 +4,7 @@
 use crate::source::{folder, rust_files, without_tests};
 use std::fs;
 
-/// The starts and ends of literals that only larder-protocol may contain.
+/// Prefixes and suffixes of string literals that only larder-protocol may contain.
 const WIRE_WORDS: [&str; 22] = [
     "\"CLIENT_ERROR",
     "\"SERVER_ERROR",

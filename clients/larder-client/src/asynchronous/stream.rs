@@ -70,7 +70,7 @@ impl Stream {
     }
 
     fn session(&self) -> Option<MutexGuard<'_, Session>> {
-        // No operation panics while it holds the lock, so the lock is never poisoned.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

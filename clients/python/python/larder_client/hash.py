@@ -78,7 +78,7 @@ class HashClient:
     The other arguments are those of `Client`, or of `PooledClient` with `use_pooling`.
     """
 
-    #: The class of the clients of single servers if `use_pooling` is not set.
+    #: The client class to create for each server if `use_pooling` is not set.
     client_class: type[Client] = Client
 
     def __init__(

@@ -54,7 +54,7 @@ pub(super) struct Flight {
 
 /// Locks the table. The holder must not wake or drop a waker, because that may run arbitrary code.
 pub(super) fn lock() -> MutexGuard<'static, Table> {
-    // No code panics while it holds the lock.
+    // No code panics while it holds this lock, so the lock is never poisoned.
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -92,8 +92,8 @@ impl Reservation {
         let _waiting = WaitingHead::count(counts, head_len).ok_or(Busy)?;
         let started = Instant::now();
         loop {
-            // Watchers may use up the memory for new requests for a long time. If only this request
-            // waits, it may also use the memory that is reserved for bodies.
+            // Watchers may use up the memory for new requests for a long time. If no other request
+            // is waiting, this request may also use the memory reserved for bodies.
             let is_alone = counts.waiting() == head_len;
             let purpose = if is_alone { Purpose::Body } else { Purpose::Request };
             if self.grow_for(purpose, len) {

@@ -48,7 +48,7 @@ impl StorageWatch {
     }
 
     fn lines(&self, counts: &StorageCounts, now: Instant) -> Lines {
-        // No code panics while it holds the lock.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = Lines::default();
         if let Some(new) = state.refused.due(counts.refused, now) {

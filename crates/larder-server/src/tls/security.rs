@@ -4,7 +4,8 @@
 /// or `--grpc-listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// No prefix: with `-Z`, TLS with the client certificates of `ssl_verify_mode`.
+    /// No prefix: TLS if `-Z` is set, with client certificates verified according to
+    /// `ssl_verify_mode`; otherwise plaintext.
     Usual,
     /// `notls:`: plaintext.
     Plain,

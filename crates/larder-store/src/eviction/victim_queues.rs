@@ -49,7 +49,7 @@ struct Entry {
     queue: Queue,
     size: SizeClass,
     is_queued: bool,
-    /// The number of segments in the chains of this segment's large values.
+    /// The total number of segments in the chains that belong to this segment's large values.
     chained: u32,
     /// The mean item size, raised to the exponent.
     factor: f64,
@@ -74,7 +74,7 @@ const NEW: Entry = Entry {
 struct Totals {
     /// The number of segments in the queue's lists.
     queued: u64,
-    /// The number of segments in chains of the queue's items.
+    /// The total number of segments in the chains that belong to this queue's items.
     chained: u64,
     /// The total length in bytes of the items in all segments pushed so far. This is the queue's
     /// clock.
@@ -172,7 +172,7 @@ impl Queues {
         self.totals[entry.queue as usize].chained -= u64::from(removed);
     }
 
-    /// Returns the number of segments in the chains of all large values.
+    /// Returns the total number of segments in chains.
     #[must_use]
     pub fn chained(&self) -> u64 {
         self.totals.iter().map(|totals| totals.chained).sum()
@@ -202,7 +202,7 @@ impl Queues {
         Some(if small_goes { small } else { main })
     }
 
-    /// Returns the number of segments in the queue and in chains of its items.
+    /// Returns the number of segments in the queue, plus those in the chains of its items.
     #[must_use]
     pub fn weight(&self, queue: Queue) -> u64 {
         let totals = &self.totals[queue as usize];

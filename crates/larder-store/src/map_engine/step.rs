@@ -198,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Returns an item's statistics class, and the length in bytes that statistics count for it.
+    /// Returns an item's statistics class, and the number of bytes it adds to the statistics.
     fn class_and_footprint(&self, key_len: usize, record: &Record) -> (usize, usize) {
         let (value_len, flags) = (record.value.len(), record.attributes.client_flags);
         let footprint = self.classes.footprint(key_len, value_len, flags);

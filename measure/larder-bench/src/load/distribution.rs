@@ -58,7 +58,7 @@ impl KeyRouter {
         Self::Ring { points, hash }
     }
 
-    /// Returns the number of the server of a key.
+    /// Returns the index of the server that stores `key`.
     #[inline]
     pub(crate) fn server_of(&self, key: &[u8]) -> usize {
         match self {

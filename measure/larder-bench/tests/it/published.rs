@@ -1,5 +1,5 @@
-//! `larder bench` accepts published command lines of memtier_benchmark unchanged, and the loads of
-//! the suites. It rejects memtier_benchmark options that it does not implement.
+//! `larder bench` accepts published memtier_benchmark command lines unchanged, and the `load`
+//! options of every suite. It rejects memtier_benchmark options that it does not implement.
 
 use crate::common::parse_words;
 use larder_bench::Settings;

@@ -20,7 +20,8 @@ fn beside_memcached(behaviour: &str, load: &str) -> Bench {
     Bench::of(&suite.replace("-n 100", load).replace("warm_up_secs = 0.05", "warm_up_secs = 0"))
 }
 
-/// Runs a comparison, and checks in all of its output that `broken` fails for this reason.
+/// Runs a comparison, and checks that every output reports the failure of `broken`. The error, the
+/// table, the records, the JSON file and the CSV file must also contain `reason`.
 fn fails(bench: &Bench, reason: &str) {
     let Ended { result, progress, tables } = bench.go_wrong();
     let error = result.unwrap_err().to_string();

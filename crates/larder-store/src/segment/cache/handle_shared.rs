@@ -108,8 +108,7 @@ impl HandleShared {
     }
 
     fn idle<R>(&self, f: impl FnOnce(&mut Option<Box<WriteState>>) -> R) -> R {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent
-        // data.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -166,8 +166,7 @@ impl Shared {
     }
 
     pub(crate) fn alloc(&self) -> MutexGuard<'_, Alloc> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent
-        // data.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         self.alloc.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,7 +237,7 @@ impl Shared {
         }
     }
 
-    /// Returns an item's statistics class, and the length in bytes that statistics count for it.
+    /// Returns an item's statistics class, and the number of bytes it adds to the statistics.
     pub(crate) fn class_and_footprint(
         &self,
         key_len: usize,

@@ -91,8 +91,7 @@ impl std::fmt::Debug for Flash {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds one of these locks, so a poisoned one still protects consistent
-    // data.
+    // No code panics while it holds this lock, so the lock is never poisoned.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

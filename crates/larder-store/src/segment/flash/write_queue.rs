@@ -25,8 +25,7 @@ struct State {
 
 impl Queue {
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent
-        // data.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

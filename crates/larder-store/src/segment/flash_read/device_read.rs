@@ -110,8 +110,7 @@ impl Read {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent
-        // data.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -52,8 +52,7 @@ struct WalkWaker(Mutex<Option<Waker>>);
 
 impl WalkWaker {
     fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent
-        // data.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

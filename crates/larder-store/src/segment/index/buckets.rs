@@ -35,9 +35,9 @@ use std::collections::HashSet;
 pub(crate) const BUCKET_SLOTS: usize = 8;
 
 /// The maximum number of buckets whose words an insert considers moving to free a slot. The insert
-/// checks the other bucket of each word, up to 512 further buckets. Each check may be a cache miss
-/// under the stripe's lock. With this limit, an index with few stripes fills to 95 % before an
-/// insert fails.
+/// looks for an empty slot in the other bucket of each of these words, in at most 512 buckets in
+/// total. Each of these buckets may cause a cache miss under the stripe's lock. With this limit, an
+/// index with few stripes fills to 95 % before an insert fails.
 const SEARCHED_MAX: usize = 64;
 
 /// An insert uses the key's first bucket if it has at least this many empty slots. Otherwise the

@@ -133,8 +133,7 @@ impl Walks {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // Recovering from a poisoned lock is safe: the list is consistent between any two steps of
-        // a change.
+        // Each change leaves the list consistent, so a poisoned lock is safe to use.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -162,8 +162,7 @@ impl Pool {
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        // No code panics while it holds the lock, so a poisoned lock still protects consistent
-        // data.
+        // No code panics while it holds this lock, so the lock is never poisoned.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

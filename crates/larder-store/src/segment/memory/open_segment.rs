@@ -19,7 +19,7 @@ pub(crate) struct Open {
     /// expiry twice in succession, because other threads write to that cache line whenever an item
     /// of the segment dies.
     pub(crate) noted: Option<Expiry>,
-    /// The number of segments in the chains of the segment's items.
+    /// The total number of segments in the chains that belong to this segment's items.
     pub(crate) chained: usize,
     pub(crate) items: u32,
 }

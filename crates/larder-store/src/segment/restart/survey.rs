@@ -22,7 +22,7 @@ pub(super) struct SegmentFindings {
     pub(super) state: SegmentState,
     /// The number of index words that refer to the segment.
     pub(super) items: u32,
-    /// The number of segments in the chains of the segment's items.
+    /// The total number of segments in the chains that belong to this segment's items.
     pub(super) chained: u32,
     /// An upper bound for the region offset at which the segment's last record ends.
     pub(super) end: usize,

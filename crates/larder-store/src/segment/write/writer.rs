@@ -41,7 +41,7 @@ const BLOCKS_TRIED: usize = 4;
 /// The maximum length in bytes of the part of a dead record that is prefetched.
 const PREFETCHED_MAX: usize = 1024;
 
-/// The number of cache lines behind the last written item that are prefetched.
+/// The number of cache lines to prefetch after the last written item.
 const LINES_AHEAD: usize = 4;
 
 /// The parts of a handle that are needed to write while a stripe is locked. They are borrowed

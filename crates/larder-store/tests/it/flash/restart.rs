@@ -126,8 +126,8 @@ fn a_restart_without_flash_keeps_only_items_in_memory() {
     assert_eq!(client.get(&key(5)), Some(b"new".to_vec()));
 }
 
-/// A cache that does not evict takes over the flash of a cache that did. Few pages are free, and
-/// items on flash are distinguished by few bits of their hashes.
+/// A cache with eviction disabled can reopen flash that was written with eviction enabled. Few
+/// pages are free, and items on flash are distinguished by few bits of their hashes.
 #[test]
 fn nothing_on_flash_is_lost_in_a_cache_that_does_not_evict() {
     const ITEMS: usize = 80_000;
