@@ -1,5 +1,5 @@
-//! Views of both clients for values of one type. A macro generates the code for each client, as in
-//! `calls.rs`.
+//! Typed views of both clients. A view handles values of one type. A macro generates the code for
+//! each client, as in `calls.rs`.
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous;

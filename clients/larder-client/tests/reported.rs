@@ -87,7 +87,7 @@ fn of(client: &AnyClient) -> ServerMetrics {
     server
 }
 
-/// Checks that the reported numbers of a server equal the client's own metrics of that server.
+/// Checks that the numbers reported for a server equal the client's own metrics for that server.
 #[track_caller]
 fn compare(client: &AnyClient, port: u16) {
     let server = of(client);

@@ -1,4 +1,4 @@
-//! Authentication with a file of `user:password` lines, or with a file of tokens.
+//! Authentication with a password file (`user:password` lines) or a token file.
 //!
 //! This module reveals no password. Types that contain a password do not implement `Debug`, errors
 //! about a line contain only the file and the line number, and comparisons take constant time.

@@ -9,7 +9,7 @@ use larder_store::erased;
 use larder_support::clock::Clock;
 use std::sync::Arc;
 
-/// Builds the configuration of the node. `counters` contains first the counters of the handles that
+/// Builds the node's configuration. `counters` contains first the counters of the handles that
 /// serve clients ([`Options::handles`]), then the counters of the handles that answer forwarded
 /// requests ([`Options::answerers`]).
 pub(crate) fn config(

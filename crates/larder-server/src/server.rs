@@ -45,8 +45,8 @@ pub struct Server {
     /// Counts of HTTP and gRPC.
     #[cfg(feature = "metrics")]
     pub(crate) web: larder_gateway::WebCounts,
-    /// The counters of each worker, then of the gateway if it serves items, then of each cache
-    /// handle that answers forwarded requests.
+    /// One set of counters per worker, then one for the gateway if it serves items, then one per
+    /// cache handle that answers forwarded requests.
     pub counters: Vec<Arc<Counters>>,
     /// The addresses of listeners, in memcached's form.
     pub listeners: Mutex<Vec<String>>,
@@ -61,7 +61,7 @@ pub struct Server {
     pub prefixes: Prefixes,
     /// Settings that commands change.
     pub controls: Controls,
-    /// The time of the last heartbeat of each worker, as [`Clock::now`].
+    /// The time of each worker's last heartbeat, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
     /// This server as a node of a cluster.
     pub node: Arc<Node>,

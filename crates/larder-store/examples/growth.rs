@@ -55,7 +55,7 @@ fn set(engine: &mut segment::Handle, number: u32) {
     engine.update(key, &mut None, |_| (put(), ())).expect("the cache evicts");
 }
 
-/// Sets the keys of these numbers in batches, and prints the durations of the batches.
+/// Sets the keys with these numbers in batches, and prints percentiles of the batch durations.
 fn run(name: &str, engine: &mut segment::Handle, numbers: impl Iterator<Item = u32>) {
     let mut numbers = numbers.peekable();
     let mut taken = Vec::new();

@@ -27,7 +27,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A client for any number of tasks of a Tokio runtime. Clones share its connections.
+/// A client that any number of tasks on one Tokio runtime may use. Clones share its connections.
 ///
 /// A key has 1 to 250 bytes. The client sends a key with spaces or control characters in base64.
 /// Such a key has at most 186 bytes, and needs a server with meta commands (memcached 1.6 or

@@ -65,7 +65,7 @@ pub(crate) struct InvalidReply(pub(crate) Box<str>);
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     output: Vec<u8>,
-    /// The number of bytes of `output` that were sent.
+    /// The number of sent bytes in `output`.
     sent: usize,
     /// The input buffer: received bytes, followed by space for the next read.
     input: Vec<u8>,

@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The binary logarithm of the number of buckets per power of two.
+/// log2 of the number of buckets per power of two.
 const PER_OCTAVE_BITS: u32 = 3;
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
 /// The first bucket's upper bound is 2 to this power, in nanoseconds: about 1 µs.

@@ -294,7 +294,7 @@ impl ClientRecorder {
         self.waited.increment();
     }
 
-    /// Counts a caller that got the result of another caller of the client.
+    /// Counts a call that received the result of another call by the same client.
     pub(crate) fn coalesced(&self) {
         self.coalesced.increment();
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// The servers of the current list. The numbers of a server that returns to the list start at
+    /// The servers in the current list. If a server returns to the list, its counters restart at
     /// zero.
     pub servers: Vec<ServerMetrics>,
     /// The outcomes of `get_or_compute`.

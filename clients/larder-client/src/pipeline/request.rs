@@ -65,9 +65,9 @@ pub enum Request<'a> {
 pub enum Output {
     /// The item, if it exists.
     Item(Option<Item>),
-    /// The item of each key, in the order of the keys.
+    /// One item per key, in the order of the keys.
     Items(Vec<Option<Item>>),
-    /// The outcome of each store, in the order of the stores.
+    /// One outcome per store, in the order of the stores.
     Stored(Vec<StoreOutcome>),
     /// Whether the item existed, for each key in the order of the keys.
     Found(Vec<bool>),

@@ -10,7 +10,7 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 use std::cmp::Reverse;
 
-/// The number of points per server of average weight.
+/// The number of points for a server of average weight.
 const POINTS: u16 = 160;
 /// The number of points per server in libmemcached without weights.
 const POINTS_UNWEIGHTED: u32 = 100;

@@ -1,4 +1,4 @@
-//! Tests clients of several servers: the choice of the server for each key, and calls while some
+//! Tests clients with several servers: the choice of the server for each key, and calls while some
 //! servers are unreachable.
 
 use crate::common::any_client::each_client;

@@ -11,7 +11,7 @@ const DEPTH_MAX: u64 = 64;
 /// replies before it sends more.
 const BATCH_BYTES: u64 = 256 << 10;
 
-/// The result of a command: counts of stored and of found values.
+/// The result of a command: the numbers of values stored and found.
 #[derive(Default)]
 pub(crate) struct Found {
     sets: u64,

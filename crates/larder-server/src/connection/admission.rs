@@ -1,5 +1,5 @@
-//! Admits and dismisses connections: enforces the limit of `-c`, keeps the list of open
-//! connections, and logs both events.
+//! Admits and dismisses connections: enforces the `-c` limit, keeps the list of open connections,
+//! and logs both events.
 
 use crate::connection::list::ConnectionInfo;
 use crate::process::life_cycle::Phase;

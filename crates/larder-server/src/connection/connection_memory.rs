@@ -1,5 +1,5 @@
-//! Memory accounting of connections, readable by all threads: the memory of each connection, and
-//! the total memory of the connections that `shedding.rs` has marked for closing.
+//! Memory accounting of connections, readable by all threads: each connection's memory, and the
+//! total memory of the connections that `shedding.rs` has marked for closing.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -29,7 +29,7 @@ pub(crate) struct HeldBytes {
     pub(crate) uploaded: usize,
 }
 
-/// The number of bytes that are held of each [`Kind`], readable by all threads.
+/// The number of bytes held per [`Kind`], readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicHeldBytes([AtomicUsize; 3]);
 

@@ -30,10 +30,10 @@ pub trait Conversation {
     /// does not apply to such a client.
     fn awaits_value(&self, unread: &[u8]) -> bool;
 
-    /// Returns the number of bytes of cache memory pinned by a value that is being sent.
+    /// Returns the number of cache-memory bytes pinned by a value that is being sent.
     fn leased_bytes(&self) -> usize;
 
-    /// Returns the number of received bytes of an incomplete value in cache memory.
+    /// Returns the number of bytes that an incomplete value has received into cache memory.
     fn uploaded_bytes(&self) -> usize;
 
     /// Returns whether the conversation has unsolicited output for its client, such as
@@ -52,7 +52,7 @@ pub trait Conversation {
     fn close(&mut self, server: &Server);
 }
 
-/// The length of a header of memcached's binary protocol, in bytes.
+/// The header length in memcached's binary protocol, in bytes.
 const BINARY_HEAD_LEN: usize = 24;
 /// The first byte of a request in memcached's binary protocol.
 const BINARY_MAGIC: u8 = 0x80;

@@ -17,7 +17,7 @@ pub struct Connections {
     pub current: AtomicUsize,
     /// Connections admitted since the start, or since `stats reset`.
     pub total: AtomicU64,
-    /// Connections refused because of the limit of `-c`, since the start or since `stats reset`.
+    /// Connections refused by the `-c` limit since the start or the last `stats reset`.
     pub rejected: AtomicU64,
     /// Connections closed by `-o idle_timeout`, since the start or since `stats reset`.
     pub idle_kicks: AtomicU64,
@@ -25,8 +25,8 @@ pub struct Connections {
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     /// The highest assigned ID. Listeners have the lowest IDs.
     last_id: AtomicU64,
-    /// The number of buffer bytes that all connections hold, including reservations of sessions and
-    /// of the gateway.
+    /// The number of buffer bytes that all connections hold, including reservations by sessions and
+    /// the gateway.
     held: AtomicUsize,
     /// The wakers of connections that wait for memory to read ahead, by connection ID.
     room_waiters: Mutex<BTreeMap<u64, Waker>>,
@@ -75,8 +75,8 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of buffer bytes that all connections hold, including reservations of
-    /// sessions and of the gateway.
+    /// Returns the number of buffer bytes that all connections hold, including reservations by
+    /// sessions and the gateway.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)

@@ -65,7 +65,7 @@ pub struct Connection<C> {
     unread: Unread,
     /// Output that the socket has not accepted yet. With TLS, this is ciphertext.
     unsent: Vec<u8>,
-    /// The memory of the buffers and of the conversation, as last reported to the server.
+    /// The memory used by the buffers and the conversation, as last reported to the server.
     held: HeldBytes,
     /// The number of bytes read and written since the connection last published progress.
     moved: usize,
@@ -223,8 +223,8 @@ impl<C: Conversation> Connection<C> {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Returns the memory of the connection's own buffers, in bytes. Excludes the [`Buffers`] of
-    /// the thread.
+    /// Returns the memory of the connection's own buffers, in bytes. Excludes the thread's
+    /// [`Buffers`].
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.buffer_bytes());

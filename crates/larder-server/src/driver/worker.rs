@@ -38,7 +38,7 @@ pub(super) struct WorkerContext<E: Engine> {
     udp_settings: Settings,
     /// The time of the last maintenance.
     maintained: Seconds,
-    /// The total duration of the polls of handshakes in this iteration.
+    /// The total time spent on polling handshakes in this iteration.
     handshakes_took: Duration,
     /// The number of the event-loop iteration. Under Tokio, which has no such loop, an iteration is
     /// the period in which each ready task is polled once. There the number increases only while
@@ -47,7 +47,7 @@ pub(super) struct WorkerContext<E: Engine> {
 }
 
 impl<E: Engine + 'static> WorkerContext<E> {
-    /// Creates the context of worker `index`, on the thread of that worker.
+    /// Creates the context of worker `index`. Called on that worker's thread.
     pub(super) fn new(index: usize, server: Arc<Server>, engine: E) -> Self {
         Self {
             index,
@@ -269,8 +269,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
 }
 
 impl Server {
-    /// Creates the connection of an accepted stream. Returns it with the stream and the deadline of
-    /// its TLS handshake.
+    /// Creates the connection for an accepted stream. Returns it with the stream and the deadline
+    /// of its TLS handshake.
     ///
     /// # Errors
     /// rustls refuses the configuration.

@@ -1,4 +1,4 @@
-//! Forwards requests of the gateway to other nodes of the cluster.
+//! Forwards the gateway's requests to other cluster nodes.
 
 use larder_gateway::{RemoteRequest, RemoteState};
 use larder_session::{ForwardId, ForwardOutcome, Route};

@@ -267,7 +267,7 @@ impl Watchers {
     }
 }
 
-/// Returns the streams whose log lines are the source of events of these kinds.
+/// Returns the streams whose log lines produce events of these kinds.
 fn streams_of(kinds: EventKinds) -> Streams {
     let of = [
         (EventKind::Hit, Streams::FETCHERS),

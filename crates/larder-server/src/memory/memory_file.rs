@@ -1,6 +1,6 @@
-//! The files of the cache's memory. The memory file (`-e`) survives a restart of the process, and
-//! the image (`-o memory_image`) survives a restart of the machine. This module checks the owner of
-//! the files, locks them, and restores the clock.
+//! The files that contain the cache's memory. The memory file (`-e`) survives a restart of the
+//! process, and the image (`-o memory_image`) survives a restart of the machine. This module checks
+//! the owner of the files, locks them, and restores the clock.
 
 use larder_store::segment::{
     Cache, ColdStartReason, Config, ConfigError, IMAGE_PATH_LEN_MAX, ImageOrigin, Restart,
@@ -359,7 +359,7 @@ pub fn remove_image(path: &Path) -> Result<(), FileError> {
     remove().map_err(|error| FileError::Io(path.to_owned(), error))
 }
 
-/// Syncs the directory of a file, which makes a rename or removal of the file durable.
+/// Syncs a file's directory, which makes renaming or removing the file durable.
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

@@ -1,4 +1,4 @@
-//! The parts of the memory limit, and the files of the cache.
+//! Divides the memory limit, and manages the cache's files.
 
 pub mod flash;
 pub mod memory_file;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// The minimum time between two log lines about the same count of failures.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Watches the storage and logs problems. It logs the increase of each count of failures at most
-/// once a minute. It also logs that the flash tier was turned off.
+/// Watches the storage and logs problems. It logs the increase of each failure count at most once a
+/// minute. It also logs that the flash tier was turned off.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 
@@ -78,7 +78,7 @@ impl StorageWatch {
     }
 }
 
-/// The value that a count of failures had at its last log line, and the time of this line.
+/// A failure count's value at its last log line, and the time of this line.
 #[derive(Debug, Default)]
 struct LoggedCount {
     /// The count at the last line; 0 before the first line.
@@ -107,8 +107,8 @@ impl LoggedCount {
 mod tests {
     use super::*;
 
-    /// Returns the lines of a check with these counts. `flash` contains the number of failures, and
-    /// 1 if flash is off or 0 if it is on.
+    /// Returns the lines that a check logs for these counts. `flash` contains the number of
+    /// failures, and 1 if flash is off or 0 if it is on.
     fn lines(watch: &StorageWatch, refused: u64, flash: [u64; 2], now: Instant) -> Vec<String> {
         let [errors, off] = flash;
         let gauges = FlashGauges { failures: errors, is_off: off == 1, ..FlashGauges::default() };

@@ -9,8 +9,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 
-/// The default port of metrics. In Prometheus's list of ports, it belongs to the exporter for
-/// memcached.
+/// The default metrics port. Prometheus's port list assigns it to the memcached exporter.
 const METRICS_PORT: u16 = 9150;
 /// The default port of HTTP.
 const HTTP_PORT: u16 = 8080;
@@ -94,8 +93,7 @@ pub fn bind_replication(options: &Options) -> Result<Vec<TcpListener>, ListenErr
     addresses_of(text, REPLICATION_PORT)?.into_iter().map(bind_unblocking).collect()
 }
 
-/// Checks the addresses of the gateway and of replication, without resolving names or binding
-/// anything.
+/// Checks the gateway's and replication's addresses, without resolving names or binding sockets.
 ///
 /// # Errors
 /// [`ListenError`] for the first invalid address.

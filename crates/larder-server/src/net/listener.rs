@@ -103,7 +103,7 @@ fn named(transport: &str, address: SocketAddr) -> String {
     }
 }
 
-/// Binds the unix socket of `-s`. Without `-s`, binds the TCP sockets of `-p` and `-l`.
+/// Binds the unix socket given by `-s`. Without `-s`, binds the TCP sockets given by `-p` and `-l`.
 ///
 /// # Errors
 /// [`ListenError`] for the first address that is invalid or cannot be bound, or if `-l` contains no

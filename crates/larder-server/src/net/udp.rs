@@ -24,7 +24,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// The length of the header of a datagram, in bytes.
+/// The length of a datagram's header, in bytes.
 const HEADER_LEN: usize = 8;
 /// The maximum length of a reply datagram, in bytes. Such a datagram fits an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
@@ -36,7 +36,7 @@ const MESSAGE_MAX: usize = 16 << 20;
 /// The maximum number of requests answered in one poll.
 const REQUESTS_PER_POLL: usize = 64;
 
-/// Binds the non-blocking UDP sockets of `-U`, on the addresses of `-l`. Without `-l`, binds them
+/// Binds non-blocking UDP sockets at the `-U` port, on the `-l` addresses. Without `-l`, binds them
 /// on the loopback. Binds none if there is no UDP port, or if `-s` selects a unix socket.
 ///
 /// # Errors
@@ -162,8 +162,8 @@ pub(crate) struct Endpoint<E: Engine> {
 }
 
 impl<E: Engine> Endpoint<E> {
-    /// Creates the state of a socket. `-B` sets the dialect of datagrams. The protocol prefixes in
-    /// `-l` have no effect on UDP.
+    /// Creates a socket's state. `-B` sets the dialect of datagrams. The protocol prefixes in `-l`
+    /// have no effect on UDP.
     pub(crate) fn new(options: &Options) -> Self {
         Self { opening: dialect::opening(options), exchange: None }
     }
@@ -222,7 +222,7 @@ struct Exchange<E: Engine> {
     id: u16,
     session: Session<E>,
     request: Vec<u8>,
-    /// The number of consumed bytes of the request.
+    /// The number of request bytes consumed so far.
     done: usize,
     /// The total length of all replies so far, in bytes.
     answered: usize,

@@ -20,7 +20,7 @@ const FLASH_MEMORY_MIN: usize = 16;
 /// The maximum number of threads. Each thread uses file descriptors and memory, and hardly any
 /// machine has more cores than this.
 const THREADS_MAX: usize = 1024;
-/// The maximum length of the name of a cluster, a group or a node, in bytes.
+/// The maximum length of a cluster, group or node name, in bytes.
 const NAME_LEN_MAX: usize = 63;
 
 impl Options {

@@ -1,4 +1,4 @@
-//! The values of options with a fixed set of choices.
+//! Value types for options with a fixed set of choices.
 
 use clap::ValueEnum;
 use larder_replica::DoubtPolicy;

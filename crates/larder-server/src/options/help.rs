@@ -3,7 +3,7 @@
 use super::suboption_list;
 use clap::{Arg, Command};
 
-/// The width of the lists of names, in characters.
+/// The width of name lists, in characters.
 const WIDTH: usize = 100;
 
 /// Appends the names of the options that `-h` does not explain to its text.

@@ -579,7 +579,7 @@ impl Options {
         self.http_listen.is_some() || self.grpc_listen.is_some()
     }
 
-    /// Returns the parser of larderd's command line. Its `-h` contains the names of all options.
+    /// Returns larderd's command-line parser. Its `-h` output contains the names of all options.
     fn full_command() -> Command {
         help::with_other_names(Self::command())
     }
@@ -618,7 +618,7 @@ impl Options {
         }
     }
 
-    /// Returns the verbosity of the log: the number of `-v`.
+    /// Returns the log verbosity: the number of `-v` options.
     #[must_use]
     pub fn verbosity(&self) -> u32 {
         self.verbose.into()

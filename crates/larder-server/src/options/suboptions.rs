@@ -27,7 +27,7 @@ pub struct Suboptions {
     /// [`Memory::connections`](crate::memory::Memory::connections), the limit is
     /// `Memory::connections`.
     pub read_buf_mem_limit: usize,
-    /// The maximum length of a watcher's buffer of log lines, in bytes.
+    /// The maximum length of a watcher's log-line buffer, in bytes.
     pub watcher_logbuf_size: usize,
     /// TLS.
     pub tls: Tls,

@@ -10,8 +10,8 @@ use larder_cluster::Group;
 use larder_gateway::MetricSample;
 use std::collections::BTreeMap;
 
-/// Calls `visit` with every metric: the server's versions, this member of a group, the lag of each
-/// follower, and the metrics of the table of statistics.
+/// Calls `visit` with every metric: the server's versions, this member of a group, each follower's
+/// lag, and the metrics from the statistics table.
 pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(MetricSample)) {
     visit(BUILD_INFO);
     if let Some(group) = &server.node.group {
@@ -30,8 +30,7 @@ const BUILD_INFO: MetricSample = MetricSample {
     value: 1.0,
 };
 
-/// Returns the info metric of this node. Its labels contain the names of the node and of its
-/// leader.
+/// Returns this node's info metric. Its labels contain the names of the node and its leader.
 fn member_info(group: &Group) -> MetricSample {
     let node = group.me().node;
     let leader = cluster::leader(&group.role(), &node);

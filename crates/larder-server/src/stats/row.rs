@@ -1,5 +1,4 @@
-//! A row of the table of statistics: its name, documentation, condition, and the source of its
-//! value.
+//! A row of the statistics table: its name, documentation, condition, and the source of its value.
 
 use super::slab_class::SlabClass;
 use super::snapshot::Snapshot;
@@ -95,11 +94,11 @@ pub struct Condition {
 pub(super) enum Source {
     /// A counter of each thread. The value is the sum over all threads.
     Thread(fn(&ThreadCounters) -> &Counter),
-    /// A counter of each thread and size class, summed over threads. A section of a class shows the
-    /// counter of that class, and other sections show the sum over all classes.
+    /// A counter kept per thread and size class, and summed over threads. A class's section shows
+    /// that class's counter, and other sections show the sum over all classes.
     Class(fn(&ClassCounters) -> &Counter),
-    /// A gauge of the engine for each size class. A section of a class shows the gauge of that
-    /// class, and other sections show the sum over all classes.
+    /// An engine gauge per size class. A class's section shows that class's gauge, and other
+    /// sections show the sum over all classes.
     Engine(fn(&ClassGauges) -> u64),
     /// Any other value of the server.
     Server(fn(&Snapshot<'_>) -> Value),
@@ -107,7 +106,7 @@ pub(super) enum Source {
     Slab(fn(&SlabClass) -> u64),
     /// A value of a listener or connection.
     Socket(fn(&Socket<'_>) -> Value),
-    /// A value of a page of the flash tier.
+    /// A value of one flash page.
     Page(fn(&FlashPage) -> u64),
     /// A value from the latency histogram of a command class.
     Latency(fn(&Histogram) -> Value),

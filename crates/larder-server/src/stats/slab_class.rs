@@ -63,7 +63,7 @@ fn chunk_bytes(snapshot: &Snapshot<'_>) -> u64 {
 /// Sizes in bytes.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// The maximum size of an item of the class.
+    /// The maximum item size in this class.
     bound: u64,
     /// The total size of the chunks that memcached would need for all items.
     chunk_bytes: u64,

@@ -1,5 +1,5 @@
-//! The state of a server for one page of statistics or one scrape. Expensive values are read once,
-//! at their first use. So all rows that use the same value are consistent.
+//! A server's state for one statistics page or one scrape. Expensive values are read once, at their
+//! first use. So all rows that use the same value are consistent.
 
 use crate::controls::TunedFlash;
 use crate::options::suboptions::{Suboptions, UnusedSettings};

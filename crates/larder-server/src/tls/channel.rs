@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const PARTIAL_MAX: usize = 96 << 10;
 /// The maximum overhead of a record in TLS 1.2 and TLS 1.3, in bytes.
 const RECORD_EXTRA: usize = 64;
-/// The maximum length of the plaintext of a record, in bytes.
+/// The maximum plaintext length of a TLS record, in bytes.
 const RECORD_LEN: usize = 16 << 10;
 
 /// The memory of a connection's TLS keys and state without buffered input, in bytes. This is a

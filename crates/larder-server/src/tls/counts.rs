@@ -1,4 +1,4 @@
-//! TLS counters of all connections of a server.
+//! TLS counters for all connections of a server.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 

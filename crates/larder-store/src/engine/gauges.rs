@@ -15,7 +15,7 @@ pub struct Gauges {
     /// Live items that the engine dropped from memory to make room, since the start or the last
     /// reset. Items demoted to flash are not included.
     pub evictions: u64,
-    /// The totals of each size class, in the order of [`SizeClasses`]. Items on flash count for the
+    /// One entry per size class, in the order of [`SizeClasses`]. Items on flash count for the
     /// first class.
     pub classes: Vec<ClassGauges>,
     /// Memory for index slots, in bytes.

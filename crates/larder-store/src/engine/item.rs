@@ -101,7 +101,7 @@ pub trait Lease: Clone {
     /// Returns the bytes from `offset` on that are contiguous in memory: at least one byte if
     /// `offset < len`.
     fn piece(&self, offset: usize) -> &[u8];
-    /// Returns the number of bytes of memory that the lease protects from reuse.
+    /// Returns the number of memory bytes that the lease protects from reuse.
     fn memory(&self) -> usize {
         self.len()
     }
@@ -112,7 +112,7 @@ pub trait Lease: Clone {
     }
 }
 
-/// The maximum number of tags of an item.
+/// The maximum number of tags per item.
 pub const TAGS_MAX: usize = 7;
 
 /// A tag, as items store it: see [`super::Updates::tag`]. After the tag is dropped, lookups return

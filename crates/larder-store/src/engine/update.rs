@@ -1,4 +1,4 @@
-//! Updates of one key or of all keys, and uploads.
+//! Updates of one or all keys, and uploads.
 
 use super::{Change, Fence, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Updated};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub trait Uploads {
     }
 }
 
-/// Changes to single items, and invalidation of a tag's items or of all items.
+/// Changes to single items, and invalidation of all items or those with a tag.
 pub trait Updates: Lookups + Uploads {
     /// Calls `decide` with the item under `key` (`Hit`) or with the reason why there is none, and
     /// applies the change that `decide` returns. No other write to the key happens in between. If

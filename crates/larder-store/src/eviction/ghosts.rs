@@ -16,7 +16,7 @@
 //! returns the buckets to sweep next, so that the whole table is swept once in 4 epochs.
 #![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
 
-/// The number of ghosts of one bucket.
+/// The number of ghosts per bucket.
 pub const GHOSTS: usize = 8;
 
 /// The number of epochs after which an epoch number is reused.

@@ -29,14 +29,14 @@ pub fn open_budget(segments: usize, threads: usize) -> usize {
     (segments * OPEN_PERCENT / 100 / threads.max(1)).max(Queue::ALL.len())
 }
 
-/// Limits the number of segments in the chains of one open segment's large values. The maximum is
-/// the number of all segments, divided by this number and by the number of threads.
+/// Limits the total number of segments in the chains that belong to one open segment. The maximum
+/// is the number of all segments, divided by this number and by the number of threads.
 const CHAINED_SHARE: usize = 64;
 
-/// Returns the maximum number of segments in the chains of one open segment. A handle that reaches
-/// it seals the segment, because other handles can't evict items of an open segment. The maximum is
-/// divided by the number of `threads`. Without this division, a simulation of four threads with
-/// log-normal sizes (median 1 KiB, sigma 2) had 3 % more misses.
+/// Returns the maximum total number of segments in the chains that belong to one open segment. A
+/// handle that reaches it seals the segment, because other handles can't evict items of an open
+/// segment. The maximum is divided by the number of `threads`. Without this division, a simulation
+/// of four threads with log-normal sizes (median 1 KiB, sigma 2) had 3 % more misses.
 #[must_use]
 pub fn chained_max(segments: usize, threads: usize) -> usize {
     (segments / CHAINED_SHARE / threads.max(1)).max(1)

@@ -18,7 +18,7 @@ impl SizeClass {
     /// The number of classes. They cover sizes from 16 bytes to 1 GiB.
     pub const COUNT: usize = LAST as usize + 1;
 
-    /// Returns the class of an item of `bytes` bytes: header, key, value and chain together.
+    /// Returns the class of an item whose header, key, value and chain together have `bytes` bytes.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "at most 12")]
     pub fn of(bytes: u64) -> Self {

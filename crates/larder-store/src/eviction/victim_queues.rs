@@ -81,7 +81,7 @@ struct Totals {
     pushed: u64,
 }
 
-/// The small and the main queue. Each consists of a FIFO of segments for each size class.
+/// The small and the main queue. Each consists of one segment FIFO per size class.
 #[derive(Debug)]
 pub struct Queues {
     lists: Lists<LISTS>,

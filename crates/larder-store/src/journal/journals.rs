@@ -23,7 +23,7 @@ pub struct Journals {
 struct JournalList {
     /// The journals, indexed by number. No journal is ever removed.
     journals: Vec<Journal>,
-    /// The numbers of the journals of dropped handles. New handles continue them.
+    /// The numbers of journals whose handles were dropped. New handles continue these journals.
     idle: Vec<usize>,
 }
 

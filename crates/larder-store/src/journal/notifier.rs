@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct Notifier {
     waiting: AtomicUsize,
     paused: AtomicUsize,
-    /// The number of calls of [`Notifier::notify`].
+    /// The number of calls to [`Notifier::notify`].
     generation: AtomicU64,
     /// The number of notifications that found a reader to wake.
     wakeups: Mutex<u64>,
@@ -49,7 +49,7 @@ impl Notifier {
         }
     }
 
-    /// Returns the number of calls of [`Notifier::notify`], for [`Notifier::pause`].
+    /// Returns the number of calls to [`Notifier::notify`], for [`Notifier::pause`].
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

@@ -151,7 +151,7 @@ impl Writer {
         &self.ring
     }
 
-    /// Returns the number of words of the ring.
+    /// Returns the ring's length in words.
     pub(super) fn capacity(&self) -> u64 {
         self.ring.words.len() as u64
     }

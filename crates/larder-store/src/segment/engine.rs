@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The number of cache lines that are prefetched at once for an item whose lookup was announced.
 /// They contain the header, the key, and a short value.
 const ITEM_LINES: usize = 2;
-/// At most this many bytes of the key and value of an item are prefetched before it is read. The
+/// The maximum number of bytes to prefetch of an item's key and value before the item is read. The
 /// processor then prefetches the rest of a longer item.
 const AHEAD_LEN_MAX: usize = 2048;
 

@@ -23,7 +23,7 @@ pub(crate) struct HandshakeConfig {
 pub(crate) struct Handshake {
     tls: Option<Box<Session>>,
     login: Option<Connection>,
-    /// The number of bytes of the login reply received so far.
+    /// The number of login-reply bytes received so far.
     reply_len: usize,
     /// Whether the TLS handshake is complete or not needed.
     is_encrypted: bool,

@@ -1,4 +1,4 @@
-//! Batches of operations of one type, which are sent together.
+//! Batches of operations that have the same type and are sent together.
 
 use crate::core::connection::Connection;
 use crate::core::operation::{Operation, ReplyFailure};

@@ -1,4 +1,4 @@
-//! Lookups of one key and of several keys.
+//! Lookups of one or several keys.
 
 use super::interface::{Operation, ReplyFailure, check};
 use crate::core::connection::{Answers, Connection, Frame, hash};

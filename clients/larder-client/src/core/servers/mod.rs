@@ -42,7 +42,7 @@ pub(crate) struct Servers<S> {
 pub(crate) struct ServerKeys<'s, 'k, S> {
     pub(crate) server: &'s S,
     pub(crate) keys: Vec<Key<'k>>,
-    /// The keys' indexes in the list of all keys of the call.
+    /// The keys' indexes in the call's list of keys.
     positions: Vec<usize>,
 }
 

@@ -18,7 +18,7 @@ pub enum AnyClient {
     Tokio(Client, Arc<Runtime>),
 }
 
-/// A builder of either kind of client.
+/// A builder for either kind of client.
 #[derive(Debug)]
 pub enum AnyClientBuilder {
     Threads(Builder<blocking::Client>),

@@ -82,7 +82,7 @@ impl Watch {
     }
 }
 
-/// The counts of one connection, and its changes of shared keys.
+/// One connection's counts, and its changes to shared keys.
 #[derive(Default)]
 struct Tally {
     requests: u64,

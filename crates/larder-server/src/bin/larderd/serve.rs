@@ -106,7 +106,7 @@ pub(crate) fn serve(
     left.map_err(left_group)
 }
 
-/// Converts the error of a server that could not join its group or remain a member of it.
+/// Converts the error of a server that could not join its group or stay in it.
 fn left_group(error: JoinError) -> Failure {
     let status = match error {
         JoinError::Thread(_) => EX_OSERR,
@@ -115,7 +115,7 @@ fn left_group(error: JoinError) -> Failure {
     failure(status)(&error)
 }
 
-/// Raises the limit of open files to the number that the connections of `-c` and of the gateway
+/// Raises the limit on open files to the number that `-c` connections and the gateway's connections
 /// need.
 fn raise_file_limit(options: &Options) -> Result<(), Failure> {
     let spare = FILES_SPARE + if options.has_web() { options.gateway_conns as u64 } else { 0 };

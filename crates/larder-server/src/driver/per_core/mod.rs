@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use wakers::{LoopWaker, Resumed};
 
-/// Starts one worker for each element of `shares`, which contains the UDP sockets of that worker.
+/// Starts one worker per element of `shares`. The element contains that worker's UDP sockets.
 pub(in crate::driver) fn start<C: Cache>(
     server: &Arc<Server>,
     cache: &C,

@@ -1,4 +1,4 @@
-//! The wakers of a worker and of its clients.
+//! Wakers for a worker and its clients.
 
 use mio::Waker;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The state that all tasks of the Tokio runtimes share, and the worker context of each thread.
+//! The state shared by all tasks of the Tokio runtimes, and each thread's worker context.
 
 use crate::driver::worker::WorkerContext;
 use crate::process::platform;

@@ -12,7 +12,7 @@ const PAGES: &str = "larder_flash_pages";
 const REWRITES: &str = "larder_flash_rewrites_total";
 const ONE_QUEUE: &str = "Items that are rewritten are not sorted by their use.";
 
-/// The lookup counters of the flash tier, which appear among the counters of commands.
+/// The flash tier's lookup counters, which appear among the command counters.
 pub(in crate::stats) const LOOKUPS: &[Row] = &[
     Row::counter(
         "get_extstore",

@@ -208,7 +208,7 @@ pub(in crate::stats) const COMMANDS: &[Row] = &[
     .metric(DEAD_READ, &[("reason", "flushed")]),
 ];
 
-/// The counters of commands that follow the counters of flash.
+/// The command counters that follow the flash counters.
 pub(in crate::stats) const OTHER_COMMANDS: &[Row] = &[
     Row::counter(
         "delete_misses",

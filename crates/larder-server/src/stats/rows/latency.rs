@@ -1,5 +1,5 @@
-//! Rows of `stats latency`, Larder's own: the server-side latency of each class of commands.
-//! Metrics export all histogram buckets instead.
+//! Rows of `stats latency`, Larder's own: the server-side latency of each command class. Metrics
+//! export all histogram buckets instead.
 
 use crate::stats::row::Unit::Microseconds;
 use crate::stats::row::{Row, Source, Value};

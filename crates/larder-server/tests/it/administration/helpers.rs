@@ -1,4 +1,4 @@
-//! Requests and replies of the tests of operators' commands.
+//! Requests and replies for the tests of operators' commands.
 
 use crate::common::{self, Server};
 use std::io::Write;

@@ -118,8 +118,8 @@ fn refused_sets_evict_nothing() {
     assert_eq!(refuse(), before);
 }
 
-/// Returns `stats`, `stats slabs` and `stats items` of the same state of the cache. Retries until
-/// no items were demoted or evicted between the pages.
+/// Returns `stats`, `stats slabs` and `stats items` for the same cache state. Retries until no
+/// items were demoted or evicted between the pages.
 fn settled_pages(server: &Server) -> [String; 3] {
     let state = |page: &str| ["bytes", "curr_items", "evictions"].map(|name| stat(page, name));
     let mut pages = Default::default();

@@ -202,7 +202,7 @@ pub fn stat<'p>(page: &'p str, name: &str) -> &'p str {
     found.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// Returns the rest of the line that starts with `name` in the file `/proc/PID/FILE` of a process.
+/// Returns the rest of the line that starts with `name` in a process's file `/proc/PID/FILE`.
 pub fn of_process(pid: Pid, file: &str, name: &str) -> String {
     let text =
         std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file)).unwrap();

@@ -164,7 +164,7 @@ fn addresses_of_the_gateway_are_checked_before_the_start() {
     assert!(larderd(&[&["--check-config"], right.as_slice()].concat()).status.success());
 }
 
-/// Fills a cache with items of 100 B and of 20 kB. Returns how many items of each size remain.
+/// Fills a cache with items of 100 B and 20 kB. Returns how many items of each size remain.
 fn left_of_two_sizes(size_exponent: &str) -> (usize, usize) {
     let small = |i: usize| format!("set s{i} 0 0 100\r\n{}\r\n", "s".repeat(100));
     let large = |i: usize| format!("set l{i} 0 0 20000\r\n{}\r\n", "l".repeat(20_000));

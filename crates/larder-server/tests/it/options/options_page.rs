@@ -21,7 +21,7 @@ struct Section {
     entries: Vec<Entry>,
 }
 
-/// Returns the sections of options, and the sections of `-o`.
+/// Returns the option sections and the `-o` sections.
 fn sections(help: &str) -> [Vec<Section>; 2] {
     let (options, extended) = help.split_once("\nExtended options").unwrap();
     let mut of_options = Vec::new();

@@ -175,8 +175,7 @@ fn root_becomes_another_user_with_that_users_groups() {
     assert_eq!(ids("CapEff:").trim_start_matches('0'), "");
 }
 
-/// The socket belongs to the group of the user of `-u`, so the mode of `-a` can give this group
-/// access.
+/// The socket belongs to the `-u` user's group, so the `-a` mode can give this group access.
 #[test]
 fn a_unix_socket_belongs_to_the_user_of_u() {
     if !geteuid().is_root() {

@@ -219,7 +219,7 @@ fn labels(metric: Metric) -> String {
     format!("`{}`", labels.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the table of variable statistics of a page, followed by the table of its constants.
+/// Returns a page's table of variable statistics, followed by its table of constants.
 fn tables(page: &Page) -> String {
     let mut text = "| name | kind | meaning |\n|---|---|---|\n".to_owned();
     for row in page.rows().filter(|row| row.kind != Kind::Constant) {

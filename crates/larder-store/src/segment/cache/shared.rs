@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     /// The number of searches for invalid items that were requested: by a flush, or by
     /// [`crate::Engine::crawl_soon`].
     pub(crate) crawls: AtomicU32,
-    /// The number of changes of the limit.
+    /// The number of times that the limit has changed.
     pub(crate) limit_changes: AtomicU32,
     /// The sample of keys for the miss-ratio curve.
     pub(crate) mrc: Mrc,

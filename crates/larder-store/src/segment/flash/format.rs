@@ -36,8 +36,8 @@ pub(crate) const CHECKSUM_LEN: usize = 8;
 /// expiry, the checksum, and padding to a multiple of the unit.
 pub(crate) const LEN_ADDED_MAX: usize = 8 + CHECKSUM_LEN + 127;
 
-/// The minimum length of the head of a large item in bytes. The head has room for a record without
-/// a value and for two checksums.
+/// The minimum length in bytes of a large item's head. The head has room for a record without a
+/// value and for two checksums.
 const HEAD_LEN_MIN: usize = 1536;
 
 const _: () = assert!(ITEM_HEAD_MAX + 2 * CHECKSUM_LEN <= HEAD_LEN_MIN);
@@ -77,9 +77,9 @@ fn span_len(span: u8) -> usize {
 pub(crate) struct Format {
     unit_shift: u32,
     page_shift: u32,
-    /// The length of the head of a large item in bytes.
+    /// The length in bytes of a large item's head.
     pub(crate) head_len: usize,
-    /// The length of a block in bytes, equal to that of a segment.
+    /// The length of a block in bytes, equal to the segment length.
     pub(crate) block_len: usize,
     /// The number of pages.
     pub(crate) pages: usize,
@@ -198,8 +198,7 @@ impl Format {
         usize::midpoint(shortest, span_len(word.span()))
     }
 
-    /// Returns the length in bytes of the first read of an item: its span, or the head of a large
-    /// item.
+    /// Returns the length in bytes of an item's first read: its span, or a large item's head.
     pub(crate) fn read_len(&self, word: IndexWord) -> usize {
         if word.span() == LARGE_SPAN { self.head_len } else { span_len(word.span()) }
     }

@@ -19,7 +19,7 @@ pub(crate) enum ReadState {
     Aborted,
 }
 
-/// The interface of a read of an item.
+/// The interface to an item's read from flash.
 pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns the index word for which the read was started.
     fn word(&self) -> IndexWord;

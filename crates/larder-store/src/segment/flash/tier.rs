@@ -66,7 +66,7 @@ pub(crate) struct Flash {
     threads_ended: Condvar,
 }
 
-/// The number of maps of reads: enough that threads rarely need the same one.
+/// The number of maps that contain reads: enough that threads rarely need the same map.
 const READ_MAPS: usize = 16;
 /// A page rests before its next use after one failed write, or after this many failed reads since
 /// the page was opened.

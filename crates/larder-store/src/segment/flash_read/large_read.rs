@@ -22,7 +22,7 @@ struct State {
     upload: Option<Upload>,
     /// Whether the segments were linked as a chain. Lookups may have found the chain since.
     is_linked: bool,
-    /// The number of started reads, of the head and of pieces.
+    /// The number of reads that have started, for the head and pieces together.
     begun: usize,
     /// The number of reads that have ended.
     ended: usize,
@@ -96,7 +96,7 @@ impl LargeValue {
         is_stalled
     }
 
-    /// Records that the read of a piece or of the head has ended.
+    /// Records that the read of a piece or the head has ended.
     pub(crate) fn end_one(&self, has_failed: bool) -> PartOutcome {
         let mut state = self.state();
         state.ended += 1;

@@ -61,7 +61,7 @@ struct PageReclaim {
     page: u32,
     sequence: u64,
     reason: Reason,
-    /// The number of bytes of items that may still be kept.
+    /// The number of item bytes that may still be kept.
     budget: u64,
     rescued: u64,
     /// The number of waits since a write buffer was last available.

@@ -433,9 +433,9 @@ pub(crate) struct LockedStripe<'i, B: Buckets> {
 #[derive(Clone, Copy, Default)]
 struct Visit {
     bucket: u32,
-    /// The number of the visit from which a word would move to this bucket.
+    /// The index of the visit whose bucket contains a word that could move to this bucket.
     from: u16,
-    /// The position of that word's slot in the bucket of that visit.
+    /// The position of that word's slot in its current bucket.
     slot: u8,
 }
 
@@ -470,7 +470,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         })
     }
 
-    /// Returns the words of a bucket of this stripe that are not empty.
+    /// Returns the non-empty words of a bucket in this stripe.
     pub(crate) fn words_of(
         &self,
         bucket: usize,
@@ -629,7 +629,7 @@ impl<B: Buckets> Drop for LockedStripe<'_, B> {
     }
 }
 
-/// Returns the first empty word of a bucket, and the number of empty words.
+/// Returns a bucket's first empty slot, and the number of its empty slots.
 fn free(bucket: &[AtomicU64; BUCKET_SLOTS]) -> (Option<&AtomicU64>, usize) {
     let empty = || bucket.iter().filter(|slot| slot.load(Ordering::Relaxed) == IndexWord::EMPTY.0);
     (empty().next(), empty().count())

@@ -46,7 +46,7 @@ struct Reports {
     walk: WalkId,
     /// The stripe that the walk reads now; `None` between two stripes.
     stripe: Option<usize>,
-    /// The hashes of items of this stripe that have moved to an earlier bucket.
+    /// The hashes of items in this stripe that have moved to an earlier bucket.
     hashes: Vec<u64>,
     /// Whether more than [`REPORTS_MAX`] items moved since the last reports were taken.
     has_lost: bool,

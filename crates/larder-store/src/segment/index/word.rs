@@ -42,7 +42,7 @@ pub(crate) const FREQ_MAX: u8 = 3;
 /// The length in bytes of the largest region that locations can address.
 pub(crate) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
 
-/// An index word: the content of a slot of the index. Zero is an empty slot.
+/// An index word: the content of an index slot. Zero means that the slot is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexWord(pub(crate) u64);
 

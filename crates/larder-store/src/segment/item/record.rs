@@ -98,7 +98,7 @@ impl<'p> Record<'p> {
         self.offset + 8 + self.header.extras_len(self.cas)
     }
 
-    /// Returns the offset of the key of a plain item.
+    /// Returns the offset of a plain item's key.
     #[inline]
     fn plain_key_offset(&self) -> usize {
         self.offset + 8 + 8 * usize::from(self.cas)

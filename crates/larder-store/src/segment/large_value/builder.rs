@@ -116,7 +116,7 @@ fn added_len(value: NewValue<'_>, upload: Option<&Upload>) -> usize {
     }
 }
 
-/// Calls `f` with the pieces of a range of the added bytes.
+/// Calls `f` with each piece of a range of the added bytes.
 pub(crate) fn for_added(
     value: NewValue<'_>,
     upload: Option<&Upload>,
@@ -166,7 +166,7 @@ impl Shared {
         piece(tail);
     }
 
-    /// Returns the number of segments in the chain of an item.
+    /// Returns the number of segments in an item's chain.
     pub(crate) fn chain_segments_of(&self, record: &Record<'_>) -> usize {
         record.chain_segments(self.segment_len())
     }

@@ -16,7 +16,7 @@ pub struct ChainLease {
     shared: Arc<Shared>,
     /// The number of the first segment of the chain.
     first: u32,
-    /// The length in bytes of the part of the value that is in the chain.
+    /// The length in bytes of the value's part in the chain.
     chain_len: usize,
     /// The tail's offset in the region, and its length in bytes.
     tail: (usize, usize),

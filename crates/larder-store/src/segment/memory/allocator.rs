@@ -28,7 +28,7 @@ pub(crate) const DEAD_LEVELS: usize = 35;
 pub(crate) struct RetiredMemory {
     /// The last epoch in which readers could find the memory.
     pub(crate) epoch: u64,
-    /// The number of the segment, or of the first segment of a chain.
+    /// The number of the segment, or of the chain's first segment.
     pub(crate) first: u32,
     /// The number of segments.
     pub(crate) segments: usize,

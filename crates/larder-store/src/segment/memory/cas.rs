@@ -28,7 +28,7 @@ use std::sync::PoisonError;
 const BLOCK: u64 = 32;
 /// The number of values that a handle takes at a time in a cache with a limit.
 const LIMITED_BLOCK: u64 = 8;
-/// The exclusive upper bound of the CAS values of a standalone cache.
+/// The exclusive upper bound of a standalone cache's CAS values.
 const COUNTER_END: u64 = 1 << 48;
 /// A drawn value exceeds the item's previous CAS if that CAS is below this bound or below the
 /// counter. The counter does not follow a higher CAS, so that a client that chooses one cannot use

@@ -21,13 +21,13 @@ use std::sync::PoisonError;
 /// The maximum length in bytes of a record whose block is reused. Few longer records have the same
 /// length.
 pub(crate) const LEN_MAX: usize = 8192;
-/// The length of a record is a multiple of this many bytes.
+/// Record lengths are multiples of this number of bytes.
 const LEN_UNIT: usize = 8;
 const LENGTHS: usize = LEN_MAX / LEN_UNIT + 1;
 /// A handle ends the epoch of its young blocks once it has this many. Model checks use a low
 /// number.
 const YOUNG_MIN: usize = if cfg!(shuttle) { 2 } else { 32 };
-/// The maximum number of young blocks of a handle. The handle drops further blocks. Young blocks
+/// The maximum number of young blocks per handle. The handle drops further blocks. Young blocks
 /// accumulate while a reader keeps the waiting blocks from becoming ready.
 const YOUNG_MAX: usize = 8192;
 /// A handle keeps ready blocks of one length up to this total length in bytes. If it has more, it
@@ -141,7 +141,7 @@ impl FreeLists {
 /// The free blocks that handles share.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// The number of blocks of each length, readable without the lock.
+    /// The number of blocks per length, readable without the lock.
     counts: Box<[AtomicUsize]>,
     lists: Mutex<Lists>,
 }

@@ -53,8 +53,8 @@ struct Identity {
     /// The settings: bit 0 is 1 if items have a CAS, and the bits from 8 on contain log2 of the
     /// initial number of buckets.
     settings: AtomicU64,
-    /// The number of handle blocks in the low 32 bits, and the number of size classes of each block
-    /// above.
+    /// Low 32 bits: the number of handle blocks. High 32 bits: the number of size classes per
+    /// block.
     blocks: AtomicU64,
     /// The identifier of the machine's boot in which the region was made.
     boot: [AtomicU64; 2],
@@ -87,7 +87,7 @@ pub(crate) struct OrderWords {
     pub(crate) sequence: AtomicU64,
     /// The number of flushes that took effect.
     pub(crate) flush_generation: AtomicU64,
-    /// The number of the current epoch of ghosts, 0 to 15.
+    /// The number of the current ghost epoch, 0 to 15.
     pub(crate) ghost_epoch: AtomicU64,
 }
 
@@ -197,7 +197,7 @@ pub(crate) struct FlashContent {
     pub(crate) id: u128,
     pub(crate) pages: u64,
     pub(crate) page_len: u64,
-    /// The length in bytes of the head before the value of a large item.
+    /// The length in bytes of the head before a large item's value.
     pub(crate) head_len: u64,
 }
 
@@ -242,7 +242,7 @@ pub(crate) struct RegionParameters {
     pub(crate) buckets_first: usize,
     /// The number of handle blocks.
     pub(crate) blocks: usize,
-    /// The number of size classes of a handle block.
+    /// The number of size classes per handle block.
     pub(crate) classes: usize,
     /// The identifier of the machine's boot in which the region was made.
     pub(crate) boot: u128,

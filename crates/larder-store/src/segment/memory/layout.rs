@@ -21,7 +21,7 @@ pub(crate) const HEADER_PAGE_LEN: usize = 4096;
 const ENTRY_LEN: usize = 64;
 /// The length in bytes of a segment's first-hit counter.
 const FIRST_HITS_LEN: usize = 4;
-/// The length in bytes of the part of a handle block before its counts.
+/// The offset in bytes of the counts in a handle block.
 pub(crate) const BLOCK_HEAD_LEN: usize = 64;
 /// The length in bytes of the bookkeeping for each segment.
 pub(crate) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
@@ -83,7 +83,7 @@ pub(crate) struct Shape {
     pub(crate) segments: usize,
     /// The number of handle blocks (see `handle_block`).
     pub(crate) blocks: usize,
-    /// The number of size classes of a handle block.
+    /// The number of size classes per handle block.
     pub(crate) classes: usize,
 }
 

@@ -101,8 +101,7 @@ impl<'r> Entry<'r> {
         self.sequence()
     }
 
-    /// Returns the offset of the record of the chain that starts here, or `None` if no chain starts
-    /// here.
+    /// If a chain starts here, returns the offset of its record. Otherwise, returns `None`.
     pub(crate) fn owner(&self) -> Option<usize> {
         let owner = self.owner_word().load(Ordering::Acquire);
         usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
@@ -445,7 +444,7 @@ const NO_TAGS: u32 = 0;
 /// the segment was not searched yet.
 const UNSEARCHED: u32 = 1;
 
-/// Returns the stored form of a number of dropped tags. It repeats after two billion drops.
+/// Returns the stored form of a dropped-tag count. It repeats after two billion drops.
 fn drops_word(drops: u64) -> u32 {
     2 + (drops & 0x7fff_ffff) as u32
 }
@@ -469,7 +468,7 @@ fn kind_of(word: u32) -> Kind {
 const OWNED: u64 = 1 << 63;
 /// A bit of [`Entry::dead_word`]: no more dead records may be taken.
 const CLOSED: u64 = 1 << 31;
-/// The unit of the count of taken dead records in [`Entry::dead_word`].
+/// The amount that each taken dead record adds to [`Entry::dead_word`].
 const TAKEN_ONE: u64 = 1 << 32;
 
 fn dead_bytes(word: u64) -> u32 {
@@ -479,7 +478,7 @@ fn dead_bytes(word: u64) -> u32 {
 /// A bit of [`Entry::leases`]: no index word refers to the memory any more, and the last lease
 /// frees it.
 pub(crate) const RETIRED: u64 = 1 << 63;
-/// The unit of the count of charged segments in [`Entry::leases`].
+/// The amount that each charged segment adds to [`Entry::leases`].
 pub(crate) const LEASE_CHARGE: u64 = 1 << 32;
 
 /// The region with its layout, and the directories of the growing arrays.
@@ -504,7 +503,7 @@ struct Directory {
     mask: usize,
     /// log2 of an element's length in bytes.
     len_shift: u32,
-    /// The state of the segments of the array.
+    /// The state of the array's segments.
     state: SegmentState,
 }
 
@@ -628,8 +627,8 @@ impl Table {
         self.region.commit(self.layout.start(segment), self.layout.segment_len)
     }
 
-    /// Allocates the file space of the bookkeeping of the first `segments` segments. Does nothing
-    /// if the region is not in a file.
+    /// Allocates file space for the bookkeeping of the first `segments` segments. Does nothing if
+    /// the region is not in a file.
     ///
     /// # Errors
     /// The same as for [`Table::commit`].
@@ -717,7 +716,7 @@ impl Table {
         self.bucket_segments.offset_of(bucket)
     }
 
-    /// Returns the two words of ghosts of a bucket.
+    /// Returns a bucket's two ghost words.
     pub(crate) fn ghosts(&self, bucket: usize) -> [&AtomicU64; 2] {
         let at = self.ghost_segments.offset_of(bucket);
         [self.region.word(at), self.region.word(at + 8)]

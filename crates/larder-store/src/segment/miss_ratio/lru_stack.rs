@@ -12,7 +12,7 @@ pub(crate) struct Extent {
     pub(crate) expiry: Expiry,
 }
 
-/// An LRU stack of items, keyed by the hash of the item's key.
+/// An LRU stack of items, identified by key hash.
 #[derive(Debug)]
 pub(crate) struct Stack {
     items: HashMap<u64, (usize, Extent), RandomState>,

@@ -120,7 +120,7 @@ pub(crate) fn open(
     }
 }
 
-/// Discards the content of a file, and makes a region of zeroes in it.
+/// Discards a file's content, and creates an all-zero region in the file.
 pub(crate) fn begin_file(file: &File, region_len: usize) -> io::Result<Region> {
     file.set_len(0)?;
     file.set_len(Region::memory_len(region_len) as u64)?;

@@ -46,8 +46,8 @@ pub(super) struct Survey<'t> {
     pub(super) found: Vec<SegmentFindings>,
     /// The format of items on flash; `None` without flash.
     pub(super) flash: Option<Format>,
-    /// The number of items of each page, and their counted length in bytes. Empty if the content of
-    /// the flash is not known.
+    /// The number of items on each page, and their counted length in bytes. Empty if the flash
+    /// content is not known.
     pub(super) pages: Vec<(u32, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! The allocator and the counts of items of a restored region.
+//! The allocator and item counts of a restored region.
 
 use super::survey::{CorruptRegion, Survey};
 use crate::eviction::{GhostClock, GhostEpoch, Sealed};

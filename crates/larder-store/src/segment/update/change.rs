@@ -58,7 +58,7 @@ impl FoundItem<'_> {
     }
 }
 
-/// One update of one key, under the lock of its stripe.
+/// One update of one key, under its stripe's lock.
 pub(super) struct Update<'u, 'h> {
     pub(super) shared: &'u Arc<Shared>,
     pub(super) stripe: &'u Stripe<'u>,

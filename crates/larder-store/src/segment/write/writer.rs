@@ -38,7 +38,7 @@ const SLOTS_STEP: isize = 16;
 /// segment.
 const BLOCKS_TRIED: usize = 4;
 
-/// The maximum length in bytes of the part of a dead record that is prefetched.
+/// The maximum number of bytes to prefetch of a dead record.
 const PREFETCHED_MAX: usize = 1024;
 
 /// The number of cache lines to prefetch after the last written item.
@@ -328,7 +328,7 @@ impl Writer<'_> {
         Some((offset, header))
     }
 
-    /// Takes the block of a dead record of the same length, queue and lifetime class for an item.
+    /// Takes the block of a dead record for an item with the same length, queue and lifetime class.
     /// Returns the offset of the block and the header of the item. Returns `None` if the item has a
     /// chain, if there are no free lists, or if none of the blocks tried can be used.
     #[inline]

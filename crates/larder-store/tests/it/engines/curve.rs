@@ -14,7 +14,7 @@ const LIVE: f64 = 0.95;
 /// and the index word, like `Config::overhead` with a CAS.
 const ITEM: usize = 31;
 const KEYS: u32 = 300_000;
-/// Every key of the load and of the scans is below this number.
+/// All keys of the load and the scans are below this number.
 const KEYS_ALL: usize = 2 * KEYS as usize + 1;
 const READS: usize = 1_000_000;
 const ERROR_MAX: f64 = 0.03;

@@ -126,7 +126,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Returns the version of a value of `id`. Checks the value.
+/// Checks a value of `id`, and returns its version.
 #[track_caller]
 fn verified(id: u64, bytes: &[u8]) -> u64 {
     let (content, sum) = bytes.split_at(bytes.len().checked_sub(8).expect("a checksum"));

@@ -1,4 +1,4 @@
-//! A change of attributes is atomic: readers see no mixture of old and new attributes.
+//! Attribute changes are atomic: readers see no mixture of old and new attributes.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};

@@ -1,4 +1,4 @@
-//! Misuse of the interface, and panics in the closures of callers, do not damage other items.
+//! Misuse of the interface, and panics in callers' closures, do not damage other items.
 
 use super::common::*;
 use larder_store::segment::{Cache, ChainLease, Handle, Upload};

@@ -28,7 +28,7 @@ impl Live {
         Self { cache, handle, oracle, evicted, rng, scenario }
     }
 
-    /// Reads or changes a key, and then does the work of maintenance and of the tier's threads.
+    /// Reads or changes a key, and then does the work of maintenance and the tier's threads.
     pub(super) fn operate(&mut self) {
         let key = self.rng.random_range(0..self.scenario.keys).to_be_bytes().to_vec();
         self.oracle.borrow_mut().known.entry(key.clone()).or_default();
@@ -57,7 +57,7 @@ impl Live {
         self.end_operation();
     }
 
-    /// Does the work of maintenance and of the tier's threads.
+    /// Does the work of maintenance and the tier's threads.
     pub(super) fn end_operation(&mut self) {
         self.note_evictions();
         self.handle.begin_batch(NOW);

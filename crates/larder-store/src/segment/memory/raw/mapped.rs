@@ -34,7 +34,7 @@ impl Region {
         Ok(Self { memory: Memory::of_file(file, Self::memory_len(len))?, last: len })
     }
 
-    /// Returns the length in bytes of the memory for a region of `len` bytes.
+    /// Returns the number of memory bytes that a region of `len` bytes needs.
     pub(crate) fn memory_len(len: usize) -> usize {
         len + FIXED_LEN
     }
