@@ -55,7 +55,7 @@ impl Outcome {
         self.commands.get("total").cloned().unwrap_or_default()
     }
 
-    /// Returns the number of faults of all kinds.
+    /// Returns the total number of faults.
     #[must_use]
     pub fn fault_count(&self) -> u64 {
         self.faults.values().sum()
@@ -73,7 +73,7 @@ impl Outcome {
     }
 }
 
-/// Prefix of the faults of `--fill`.
+/// Prefix of faults that occurred during `--fill`.
 pub(crate) const FILL: &str = "fill: ";
 
 /// The lost connections of a run, and the replies on reconnected connections. Times are in seconds
@@ -84,7 +84,7 @@ pub struct Interruption {
     pub lost_connections: u64,
     /// Number of requests that were outstanding when their connection was lost.
     pub lost_requests: u64,
-    /// The time of the first loss of a connection.
+    /// The time at which the first connection was lost.
     pub begun_secs: f64,
     /// The time of the first reply on a reconnected connection; `None` if none arrived.
     pub answered_secs: Option<f64>,
@@ -163,7 +163,7 @@ pub struct Latency {
     pub deviation: f64,
 }
 
-/// The replies of one of several servers.
+/// The replies from one of several servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerOutcome {

@@ -54,7 +54,7 @@ pub enum RunError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// A signal arrived before the first request of the run or of its fill.
+    /// A signal arrived before the first request of the run or its fill.
     #[error("interrupted before the first request")]
     Interrupted,
     /// A certificate, key or server name cannot be used.

@@ -31,7 +31,7 @@ pub struct Settings {
     /// Whether lost connections reconnect.
     #[serde(default)]
     pub reconnect_on_error: bool,
-    /// Growth of the number of connections; `None` if all are open from the start.
+    /// Schedule for opening connections; `None` if all are open from the start.
     pub steps: Option<Steps>,
     /// Number of load threads, each with an event loop.
     pub threads: usize,
@@ -71,7 +71,7 @@ pub struct Settings {
     /// Open loop: requests per second of all clients together. `None` for a trace and for a closed
     /// loop. In a closed loop, replies determine when a client sends.
     pub rate: Option<u64>,
-    /// Distribution of the requests of an open loop over time.
+    /// Distribution over time of an open loop's requests.
     pub arrivals: Arrivals,
     /// Whether to set every key at least once before the measurement.
     pub fill: bool,
@@ -92,7 +92,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the number of clients of all threads.
+    /// Returns the total number of clients on all threads.
     #[must_use]
     pub fn all_clients(&self) -> usize {
         self.threads * self.clients
@@ -104,7 +104,7 @@ impl Settings {
         self.rate.is_some() || self.trace.as_ref().is_some_and(|trace| trace.speed.is_some())
     }
 
-    /// Returns the number of connections of all clients.
+    /// Returns the total number of connections of all clients.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.all_clients() * self.servers.len()
@@ -161,8 +161,8 @@ impl NamedServer {
     }
 }
 
-/// Distribution of keys over several servers. All algorithms are from libmemcached. The number of a
-/// server is its index in the list.
+/// Distribution of keys over several servers. All algorithms are from libmemcached. A server's
+/// number is its index in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
@@ -197,7 +197,7 @@ pub struct TraceReplay {
     pub speed: Option<f64>,
     /// The request that follows a missed get; `None` selects the default for the trace's form.
     pub on_miss: Option<OnMiss>,
-    /// Maximum number of recorded requests of all connections together; `None` for no maximum.
+    /// Maximum total number of recorded requests on all connections; `None` for no maximum.
     pub requests: Option<u64>,
 }
 
@@ -230,14 +230,14 @@ pub struct KeySpace {
 }
 
 impl KeySpace {
-    /// Returns the name of the row with the results of a command on this key space.
+    /// Returns the name of the result row for a command on this key space.
     #[must_use]
     pub fn row(&self, command: &str) -> String {
         format!("{}-{command}", self.name)
     }
 }
 
-/// Distribution of the requests of an open loop over time.
+/// Distribution over time of an open loop's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
@@ -278,12 +278,12 @@ pub struct Tls {
     pub server_name: Option<String>,
 }
 
-/// Growth of the number of connections during a run.
+/// Schedule for opening connections during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
-    /// Number of clients of each thread that are connected at the start.
+    /// Number of clients per thread that are connected at the start.
     pub start: usize,
-    /// Number of clients of each thread that connect at each step.
+    /// Number of clients per thread that connect at each step.
     pub step: usize,
     /// Time between steps.
     pub every: Duration,
@@ -387,11 +387,11 @@ pub enum DataSize {
     Range(usize, usize),
     /// Growing linearly with the number of the key.
     ByKey {
-        /// Size of the value of the first key.
+        /// Value size of the first key.
         minimum: usize,
-        /// Size of the value of the last key.
+        /// Value size of the last key.
         maximum: usize,
-        /// The numbers of the first and of the last key.
+        /// The first and the last key number.
         keys: (u64, u64),
     },
     /// Sizes with the weights by which they are chosen.
@@ -400,7 +400,7 @@ pub enum DataSize {
     LogNormal {
         /// Median of the sizes.
         median: f64,
-        /// Standard deviation of the logarithm of the sizes.
+        /// Standard deviation of the sizes' logarithms.
         sigma: f64,
         /// Maximum in bytes. Larger sizes are reduced to it.
         maximum: usize,
@@ -411,7 +411,7 @@ pub enum DataSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stop {
-    /// After this number of requests of each client.
+    /// After each client has sent this number of requests.
     Requests(u64),
     /// After this time.
     After(Duration),

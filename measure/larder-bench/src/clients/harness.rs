@@ -41,7 +41,7 @@ pub trait Harness {
     /// The client cannot be created, or a value was wrong.
     fn load(&self, threads: usize, time: Duration) -> Result<Load, Failure>;
 
-    /// Returns the mean CPU time of a get of `keys` keys in µs, over `calls` gets.
+    /// Returns the mean CPU time in µs of a get with `keys` keys, over `calls` gets.
     ///
     /// # Errors
     /// The client cannot be created, a call failed, or a value was wrong.

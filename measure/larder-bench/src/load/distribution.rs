@@ -1,4 +1,4 @@
-//! Distribution of keys over several servers, with the algorithms of libmemcached.
+//! Distributes keys over several servers with libmemcached's algorithms.
 //!
 //! `modula` and `ketama` use Jenkins's one-at-a-time hash; `ketama-weighted` uses MD5. Both
 //! `ketama` algorithms use a ring with many points per server. A point is a hash of the server's
@@ -14,7 +14,7 @@ use md5::{Digest, Md5};
 pub(crate) enum KeyRouter {
     /// The hash of the key modulo this number of servers.
     Modula(u32),
-    /// The points of the ring in ascending order, each with the number of its server.
+    /// The ring's points in ascending order, each with its server's index.
     Ring { points: Vec<(u32, usize)>, hash: fn(&[u8]) -> u32 },
 }
 

@@ -59,7 +59,7 @@ impl ServerVersions {
     }
 }
 
-/// A run: its results, the percentiles of `--print-percentiles`, and the figures of each second.
+/// A run: its results, the percentiles for `--print-percentiles`, and the figures for each second.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonRun<'r> {
     #[serde(flatten)]
@@ -151,7 +151,7 @@ impl Units {
     };
 }
 
-/// Returns the words of a command line, with the credentials of `--authenticate` replaced by `***`.
+/// Returns a command line's words, with the `--authenticate` credentials replaced by `***`.
 pub(crate) fn without_credentials(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut follows = false;
     let shown = |word: String| {
@@ -179,7 +179,7 @@ impl Json<'_> {
     }
 }
 
-/// The contents of the JSON file of `--find-rate`.
+/// The contents of the `--find-rate` JSON file.
 #[derive(Debug, Serialize)]
 pub(crate) struct SearchJson<'r> {
     /// Version of `larder`.

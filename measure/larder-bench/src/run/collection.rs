@@ -66,8 +66,7 @@ impl Collected {
         }
     }
 
-    /// Returns the replies of each server, its CPU time and memory, and the activity of its flash
-    /// tier.
+    /// Returns each server's replies, CPU time, memory and flash activity.
     pub(super) fn servers(
         &self,
         settings: &Settings,

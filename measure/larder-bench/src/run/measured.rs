@@ -56,9 +56,9 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Number of requests that have been answered without an error.
     pub requests: u64,
-    /// Number of requests per second that were answered without an error since the last call of
+    /// Number of requests per second that were answered without an error since the last call to
     /// `progress`.
     pub per_second: f64,
-    /// 99th percentile of the latency, in microseconds, since the last call of `progress`.
+    /// 99th percentile of the latency, in microseconds, since the last call to `progress`.
     pub p99_micros: u64,
 }

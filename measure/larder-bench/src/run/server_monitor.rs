@@ -1,12 +1,11 @@
-//! Measures the CPU time and memory of the server's process, and the activity of its flash tier.
+//! Measures the server process's CPU time and memory, and the server's flash activity.
 
 use crate::outcome::{FlashUse, ServerCost};
 use crate::settings::{NamedServer, Settings};
 use larder_target::process::{self, Events, Usage};
 use larder_target::{FlashStats, Protocol, ServerAddress};
 
-/// Measures the CPU time and memory of the server's process during a run, and the activity of its
-/// flash tier.
+/// Measures the server process's CPU time and memory during a run, and the server's flash activity.
 #[derive(Debug)]
 pub(super) struct ServerMonitor {
     address: ServerAddress,

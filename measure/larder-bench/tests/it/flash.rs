@@ -1,4 +1,4 @@
-//! Reports of the activity of a flash tier, with memcached's extstore.
+//! Tests the reported flash activity, with memcached's extstore.
 
 use crate::common::Server;
 use tempfile::tempdir;

@@ -98,8 +98,8 @@ impl Arrived {
 }
 
 impl Connection {
-    /// Opens the connection of client `index` of the run to a server, or prepares it if a later
-    /// step opens it.
+    /// Opens the connection from client `index` to a server, or prepares it if a later step opens
+    /// it.
     ///
     /// # Errors
     /// The connection cannot be opened, or the server does not accept the login.

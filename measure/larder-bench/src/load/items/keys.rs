@@ -1,4 +1,4 @@
-//! Selection of the keys of requests.
+//! Key selection for requests.
 
 use crate::settings::{Keys, Pattern};
 use rand::rngs::SmallRng;

@@ -6,7 +6,7 @@ use crate::run_error::RunError;
 use crate::settings::{KeySpace, Keys, Ratio, Settings};
 use larder_protocol::encode::NumberedKeys;
 
-/// The shared state of the requests of one key space.
+/// The state that all requests to one key space share.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) names: NumberedKeys,

@@ -12,7 +12,7 @@ const TICKS_PER_SECOND: u64 = 50;
 /// The burst schedule of a thread's connections.
 #[derive(Debug)]
 pub(crate) struct Bursts {
-    /// Number of requests of each burst.
+    /// Number of requests per burst.
     len: u64,
     /// Nanoseconds from one burst to the next.
     interval: f64,
@@ -27,7 +27,7 @@ struct Turn {
     /// Number of bursts that the connection has started or skipped. `u64::MAX` after
     /// [`Bursts::retire`].
     begun: u64,
-    /// Number of unsent requests of the current burst.
+    /// Number of unsent requests in the current burst.
     left: u64,
 }
 
@@ -129,7 +129,7 @@ impl Bursts {
 mod tests {
     use super::*;
 
-    /// Returns the number of requests of a burst, and the milliseconds between bursts.
+    /// Returns the number of requests per burst, and the milliseconds between bursts.
     fn burst(rate: u64) -> (u64, u128) {
         let mut bursts = Bursts::new(rate, 1);
         bursts.advance();

@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 pub(crate) struct Generator {
     source: Source,
     rng: SmallRng,
-    /// Number of remaining requests; `None` in a timed run and in a replay of a trace.
+    /// Number of remaining requests; `None` in a timed run and in a trace replay.
     left: Option<u64>,
     /// The keys of the last request. Each request reuses this allocation.
     keys: Vec<u64>,
@@ -45,7 +45,7 @@ enum Source {
 }
 
 impl Generator {
-    /// Returns the request generator of client `index` of the run.
+    /// Returns the request generator of client `index`.
     ///
     /// # Errors
     /// The distribution of keys or the shares of the key spaces are invalid.
@@ -75,7 +75,7 @@ impl Generator {
         })
     }
 
-    /// Returns the number of remaining requests; `None` in a timed run and in a replay of a trace.
+    /// Returns the number of remaining requests; `None` in a timed run and in a trace replay.
     #[inline]
     pub(crate) fn left(&self) -> Option<u64> {
         self.left

@@ -12,7 +12,7 @@ use rand::rngs::SmallRng;
 /// The requests of one client for several key spaces.
 #[derive(Debug)]
 pub(crate) struct SpaceRequests {
-    /// The keys and the ratio of each key space, indexed by the number of the key space.
+    /// Each key space's keys and ratio, indexed by key space number.
     streams: Vec<SpaceStream>,
     shares: WeightedIndex<u32>,
 }

@@ -1,4 +1,4 @@
-//! The queue of recorded requests of a client.
+//! A client's queue of recorded requests.
 
 use crate::load::wire::recorded::Recorded;
 use std::collections::VecDeque;

@@ -220,7 +220,7 @@ fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 /// `EMFILE` and `ENFILE`: the process or the system has too many open files.
 const TOO_MANY_FILES: [i32; 2] = [24, 23];
 
-/// Converts the error of a failed attempt to open the connection of client `index` to a server.
+/// Converts the error of a failed attempt to connect client `index` to a server.
 pub(crate) fn failure(
     settings: &Settings,
     index: usize,

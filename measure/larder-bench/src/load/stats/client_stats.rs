@@ -10,7 +10,7 @@ pub struct ClientStats {
     pub(crate) index: usize,
     /// Sets and gets in each second of the run.
     pub(crate) seconds: Vec<[ClientSecond; 2]>,
-    /// Latencies of sets and of gets, in nanoseconds.
+    /// Set and get latencies, in nanoseconds.
     pub(crate) latency: [Histogram<u64>; 2],
 }
 
@@ -19,7 +19,7 @@ pub struct ClientStats {
 pub(crate) struct ClientSecond {
     /// Number of answered requests.
     pub(crate) requests: u64,
-    /// Sum of the latencies of the answered requests in nanoseconds.
+    /// Sum of all answered requests' latencies, in nanoseconds.
     pub(crate) latency: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,

@@ -65,7 +65,7 @@ pub(crate) struct LoadStats {
     pub(crate) second: usize,
 }
 
-/// The replies of one of several servers.
+/// The replies from one of several servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerStats {
     /// Number of answered requests, including requests with an error reply.
@@ -147,17 +147,17 @@ impl LoadStats {
         &mut self.commands[number]
     }
 
-    /// Returns the number of requests of all commands that were answered without an error.
+    /// Returns the number of requests answered without an error, over all commands.
     pub(crate) fn requests(&self) -> u64 {
         self.commands.iter().map(CommandStats::requests).sum()
     }
 
-    /// Returns the number of requests of all commands that were due.
+    /// Returns the number of due requests, over all commands.
     pub(crate) fn due(&self) -> u64 {
         self.commands.iter().map(|command| command.latency.len()).sum()
     }
 
-    /// Returns the number of answered requests of all commands, including requests with an error
+    /// Returns the number of answered requests, over all commands. Includes requests with an error
     /// reply.
     pub(crate) fn answered(&self) -> u64 {
         self.commands.iter().map(|command| command.requests() + command.errors).sum()

@@ -6,7 +6,7 @@
 pub(crate) struct Outage {
     pub(crate) lost_connections: u64,
     pub(crate) lost_requests: u64,
-    /// The time of the first loss of a connection.
+    /// The time at which the first connection was lost.
     pub(crate) begun_at: u64,
     /// The time of the first reply on a reconnected connection; `None` if none has arrived.
     pub(crate) answered_at: Option<u64>,

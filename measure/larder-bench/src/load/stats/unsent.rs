@@ -18,7 +18,7 @@ pub(crate) struct Unsent {
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// Maximum number of combinations of step and command.
+/// Maximum number of step and command combinations.
 const ENTRIES_MAX: usize = 1 << 17;
 
 impl Default for Unsent {

@@ -1,4 +1,4 @@
-//! Reads the recorded requests of a trace for the connections of one thread.
+//! Reads a trace's recorded requests for one thread's connections.
 //!
 //! Each thread reads all records of the trace and keeps the requests of its own connections, so
 //! threads never wait for each other. The hash of a key determines the connection of its requests,
@@ -29,7 +29,7 @@ const READ_AHEAD: usize = 1 << 16;
 /// due.
 const GROUPS_AHEAD: usize = 2;
 
-/// The requests of one thread, in the order of the trace.
+/// One thread's requests, in trace order.
 ///
 /// In an open loop, the records with the same time form a group. The due times within a group have
 /// even intervals, which depend on the group's number of records. So a request can be taken only
@@ -39,11 +39,11 @@ pub(crate) struct Feed {
     reader: Reader<BufReader<File>>,
     trace: TraceReplay,
     protocol: Protocol,
-    /// Number of connections of all threads.
+    /// Total number of connections on all threads.
     connections: usize,
     /// The first connection of this thread.
     first: usize,
-    /// Number of connections of this thread.
+    /// Number of connections on this thread.
     own: usize,
     /// Maximum number of further records to read.
     left: u64,
@@ -236,7 +236,7 @@ impl Feed {
         }
     }
 
-    /// Reads a record; `None` at the end of the trace or at the limit of requests.
+    /// Reads a record; `None` at the end of the trace or at the request limit.
     fn read_timed(&mut self) -> Result<Option<Timed>, TraceError> {
         if self.left == 0 {
             return Ok(None);

@@ -18,7 +18,7 @@ const AT_ONCE_MAX: usize = 256;
 pub(crate) struct Replay {
     feed: Feed,
     is_open_loop: bool,
-    /// Number of waiting requests of each client.
+    /// Number of waiting requests per client.
     waiting: Vec<usize>,
     waiting_sum: usize,
     /// Number of clients with fewer waiting requests than a full pipeline.
@@ -150,7 +150,7 @@ impl Replay {
         }
     }
 
-    /// Updates the number of waiting requests of a client after it has sent some.
+    /// Updates a client's number of waiting requests after it has sent some.
     pub(crate) fn sent(&mut self, index: usize, client: &mut Client) {
         let left = client.trace().map_or(0, |queue| queue.len());
         self.set_waiting(index, left);

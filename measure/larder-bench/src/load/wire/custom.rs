@@ -91,7 +91,7 @@ impl CustomCommands {
         self.commands.iter().map(|command| (command.kind, command.ratio))
     }
 
-    /// Returns the number of the command at position `turn` of the cycle, and the next position.
+    /// Returns the index of the command at cycle position `turn`, and the next position.
     pub(crate) fn at(&self, turn: u32) -> (usize, u32) {
         let mut before = 0;
         for (number, command) in self.commands.iter().enumerate() {
@@ -109,7 +109,7 @@ impl CustomCommands {
         self.commands[number].kind
     }
 
-    /// Returns the number of keys of a command.
+    /// Returns the number of keys in a command.
     pub(crate) fn key_count(&self, number: usize) -> usize {
         self.commands[number].keys
     }
@@ -248,7 +248,7 @@ fn find(word: &[u8], what: &[u8]) -> Option<usize> {
     word.windows(what.len()).position(|window| window == what)
 }
 
-/// Returns the number of keys of a command.
+/// Returns the number of keys in a command.
 pub(crate) fn key_count(line: &str) -> usize {
     let has_key = |word: &&Vec<u8>| find(word, KEY.as_bytes()).is_some();
     split(line).unwrap_or_default().iter().filter(has_key).count()

@@ -1,4 +1,4 @@
-//! A worker thread of the load: an event loop over the connections of its clients.
+//! A load worker thread: an event loop over its clients' connections.
 
 mod connections;
 mod end;
@@ -53,7 +53,7 @@ pub(crate) struct Worker<'l> {
     poll: Poll,
     /// `None` for a client that is done or has lost all connections.
     clients: Vec<Option<Client>>,
-    /// Number of connections of each client.
+    /// Number of connections per client.
     servers: usize,
     /// Clients that continue after [`RETRY_AFTER`] because no event will arrive for them: all of
     /// their last requests were for lost servers, or they have just lost a connection.
@@ -91,7 +91,7 @@ pub(crate) struct Worker<'l> {
     progress: Duration,
     /// The unanswered requests of lost connections.
     unanswered: Vec<PendingRequest>,
-    /// Number of remaining requests of lost clients.
+    /// Number of requests that lost clients had left to send.
     left_of_lost: u64,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct WorkerEnd {
 }
 
 impl<'l> Worker<'l> {
-    /// Creates the worker of a thread, and registers the sockets of its clients.
+    /// Creates a thread's worker, and registers its clients' sockets.
     ///
     /// # Errors
     /// The system cannot create an event queue or register the sockets with it, the trace cannot be

@@ -17,8 +17,8 @@ fn fault(outcome: &Outcome, what: &str) -> u64 {
     outcome.faults.get(what).copied().unwrap_or(0)
 }
 
-/// Checks that each due request is in the histogram of the run and in the histogram of a second,
-/// and that it was answered or counts as an error or a fault.
+/// Checks that each due request is in the run's histogram and in the histogram of one second, and
+/// that it was answered or counts as an error or a fault.
 fn check_all_is_accounted_for(measured: &Measured) {
     let total = measured.outcome.total();
     let due = total.requests + total.errors + total.never_answered + total.never_sent;

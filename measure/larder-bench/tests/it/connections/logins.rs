@@ -71,8 +71,8 @@ fn a_login_that_is_not_answered_is_named() {
     }
 }
 
-/// The server accepts the logins of the first two connections, and never answers the login of the
-/// first reconnect.
+/// The server accepts the first two connections' logins, and never answers the first reconnect's
+/// login.
 #[test]
 fn a_login_during_the_run_has_a_time_limit() {
     let server = BrokenServer::start(|request: &Request<'_>| match request.connection {
