@@ -1,4 +1,4 @@
-//! The last error of each thread, and the handling of panics.
+//! Each thread's last error, and panic handling.
 
 use crate::status::Status;
 use larder_client::Error;
@@ -42,8 +42,8 @@ fn text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Runs a call and returns its status. Sets the last error of this thread to the error of the call,
-/// or clears it after a success. A panic becomes [`Status::Panic`].
+/// Runs a call and returns its status. Sets this thread's last error to the call's error, or clears
+/// it after a success. A panic becomes [`Status::Panic`].
 pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status {
     let panicked = || Failure::new(Status::Panic, "bug in the library: it panicked");
     let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked()));
@@ -55,8 +55,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status 
     status
 }
 
-/// Returns a description of the error of this thread's last call. The description is empty if the
-/// call returned no error. It is valid until the thread's next call.
+/// Describes the error of this thread's last call. The description is empty if the call returned no
+/// error. It is valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_message() -> *const c_char {
     LAST.with_borrow(|last| last.message.as_ptr())

@@ -43,7 +43,7 @@ pub(crate) fn raised() -> Option<PyErr> {
 /// after which a computing thread must release the lock to a waiting thread.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// The waiter of a client, with statistics of recent waits.
+/// A client's waiter, with statistics about recent waits.
 #[derive(Debug, Default)]
 pub(crate) struct Gil {
     /// A moving average of recent response times, in nanoseconds.

@@ -91,7 +91,7 @@ pub enum InsertError {
     /// the memory.
     TooLarge,
     /// No item can be evicted now, because readers or writers use all segments, or the cache could
-    /// not allocate memory for the table of tags. A retry may succeed.
+    /// not allocate memory for the tag table. A retry may succeed.
     OutOfMemory,
 }
 

@@ -46,9 +46,9 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// writes must be multiples of it.
     fn align(&self) -> usize;
 
-    /// Converts an offset of the device for a read through a ring. Returns the descriptor of the
-    /// file that contains it, and the offset in that file. Returns `None` if reads must use
-    /// [`Device::read`], or if the offset is beyond the end of the device.
+    /// Converts a device offset for a read through a ring. Returns the descriptor of the file that
+    /// contains it, and the offset in that file. Returns `None` if reads must use [`Device::read`],
+    /// or if the offset is beyond the end of the device.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
     /// Reads `len` bytes, starting at `offset`. Any thread may call this. The call blocks until the

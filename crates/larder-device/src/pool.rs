@@ -160,7 +160,7 @@ impl Shared {
     }
 }
 
-/// The number of pending reads of one reader.
+/// One reader's number of pending reads.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReads {
     counts: Mutex<Counts>,

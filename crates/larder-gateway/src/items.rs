@@ -69,7 +69,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// Returns the minimum length, in bytes, of a value that callers have to upload in pieces.
     fn upload_len_min(&self) -> usize;
 
-    /// Starts the upload of a value of `len` bytes for this key.
+    /// Starts uploading a value of `len` bytes for this key.
     ///
     /// # Errors
     /// [`Refusal::TooLarge`]: the item would be too large. [`Refusal::OutOfMemory`]: all uploads

@@ -393,7 +393,7 @@ async fn until_ordered<C: GracefulConnection>(
     timeout(time, connection).await.unwrap_or(Ok(()))
 }
 
-/// Returns an estimate of the memory of a request's head in bytes.
+/// Estimates how many bytes of memory a request's head uses.
 fn head_len(request: &Request<Incoming>) -> usize {
     let fields = request.headers().iter();
     let fields: usize = fields.map(|(name, value)| name.as_str().len() + value.len()).sum();

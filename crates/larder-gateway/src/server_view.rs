@@ -10,8 +10,8 @@ use std::time::Duration;
 /// State of the server. The gateway calls these methods on its own threads, concurrently with the
 /// workers.
 pub trait ServerView: Send + Sync + 'static {
-    /// Visits the current samples of the server's metrics. Excludes latencies and the metrics of
-    /// the gateway and of the process.
+    /// Visits the current samples of the server's metrics. Excludes latencies, gateway metrics and
+    /// process metrics.
     fn samples(&self, visit: &mut dyn FnMut(MetricSample));
 
     /// Returns the gateway's counters of HTTP and gRPC.
@@ -32,8 +32,8 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns the memory limit of the cache, in bytes.
     fn memory_limit(&self) -> u64;
 
-    /// Visits the names and values of a page of statistics. Returns false if there is no such page,
-    /// or if this server does not allow it.
+    /// Visits the names and values on a statistics page. Returns false if there is no such page, or
+    /// if this server does not allow it.
     fn statistics(&self, page: &str, visit: &mut dyn FnMut(&str, &str)) -> bool;
 
     /// Returns the observer of operations, or `None` if operations need not be reported.
@@ -161,7 +161,7 @@ pub enum Rights {
     Read,
 }
 
-/// One sample: the value of a metric for one set of labels.
+/// One sample: a metric's value for one set of labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricSample {
     /// The metric's Prometheus name; a counter's name ends in `_total`.

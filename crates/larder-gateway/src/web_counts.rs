@@ -14,7 +14,7 @@ pub struct WebCounts {
     /// Memory reserved for the gateway's connections, requests and replies, in bytes.
     #[cfg(feature = "http")]
     reserved: AtomicUsize,
-    /// Memory of the heads of requests that wait for memory, in bytes.
+    /// Memory in bytes that the heads of requests waiting for memory use.
     #[cfg(feature = "http")]
     waiting: AtomicUsize,
     /// Notified whenever reserved memory is released.
@@ -39,7 +39,7 @@ impl WebCounts {
         self.accepted.load(Relaxed)
     }
 
-    /// Returns the numbers of HTTP requests and of gRPC requests.
+    /// Returns the number of HTTP requests and the number of gRPC requests.
     pub(crate) fn requests(&self) -> (u64, u64) {
         (self.http_requests.load(Relaxed), self.grpc_requests.load(Relaxed))
     }
@@ -71,7 +71,7 @@ impl WebCounts {
         self.waiting.fetch_add(len, Relaxed) + len
     }
 
-    /// Returns the memory of the heads of waiting requests, in bytes.
+    /// Returns the memory in bytes that the heads of waiting requests use.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The context of operations during one batch of requests.
+//! The context for operations during one batch of requests.
 
 use crate::events::{Event, Observer};
 use crate::guard::Guard;
@@ -16,8 +16,8 @@ pub struct OpContext<'a, E: Engine> {
     pub limits: &'a Limits,
     /// The time, read once for the batch.
     pub now: Now,
-    /// The observer of the events of operations. Without an observer, events cost each operation
-    /// one branch.
+    /// The observer of operations' events. Without an observer, events cost each operation one
+    /// branch.
     pub observer: Option<&'a dyn Observer>,
     /// The items that a transaction watches. Without a guard, this check costs each update one
     /// branch.

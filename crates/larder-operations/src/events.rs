@@ -8,7 +8,7 @@
 use crate::{Limits, StoreKind, StoreOutcome};
 use larder_store::{Expiry, Item, Lease, Lookup, Now};
 
-/// A receiver of the events of operations, on the thread that executes them.
+/// Receives operations' events, on the thread that executes the operations.
 pub trait Observer {
     /// Handles one event. It must be quick, because the request waits for it.
     fn notify(&self, event: &Event<'_>);

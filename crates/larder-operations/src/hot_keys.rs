@@ -26,7 +26,7 @@ const HALVING_SECS: u32 = 10;
 /// Names with a lower count are not reported.
 const COUNT_MIN: u64 = 3;
 
-/// A sample of the requests of one thread.
+/// A sample of one thread's requests.
 #[derive(Debug)]
 pub struct HotKeys {
     /// The number of requests up to and including the next counted request. Only the owning thread

@@ -1,5 +1,5 @@
-//! Latency histograms of one thread, one per class of commands. The upper bound of each bucket is
-//! the previous bound times the fourth root of two, so it is at most 19 % above any latency in the
+//! One thread's latency histograms, one per command class. The upper bound of each bucket is the
+//! previous bound times the fourth root of two, so it is at most 19 % above any latency in the
 //! bucket. Exceptions are the first bucket, which starts at 0, and the last bucket, which has no
 //! bound.
 
@@ -122,7 +122,7 @@ impl Latencies {
     }
 }
 
-/// The latency histogram of one class of commands.
+/// One command class's latency histogram.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [Counter; Self::BOUNDS.len() + 1],

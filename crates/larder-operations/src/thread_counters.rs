@@ -53,7 +53,7 @@ pub struct Counters {
     pub classes: Vec<ClassCounters>,
     /// Latencies of requests.
     pub latencies: Latencies,
-    /// A sample of the keys of requests.
+    /// A sample of requests' keys.
     pub hot_keys: HotKeys,
 }
 

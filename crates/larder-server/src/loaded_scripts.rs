@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// one known script, because each added blank changes the hash.
 const HASHES_MAX: usize = 1000;
 
-/// The scripts that clients have loaded. The key of a script is the hash of its source.
+/// The scripts that clients have loaded, keyed by the hash of the source.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedScripts(Mutex<HashMap<ScriptHash, Script>>);
 

@@ -16,7 +16,8 @@ use larder_support::clock::{Clock, Moment};
 /// The clock readings and the histograms for one poll.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing<'a> {
-    /// The start of the event-loop iteration (per-core driver) or of the poll (Tokio drivers).
+    /// The time at which the event-loop iteration (per-core driver) or the poll (Tokio drivers)
+    /// started.
     pub begun: Moment,
     /// The server's clock.
     pub clock: &'a Clock,

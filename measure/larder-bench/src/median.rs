@@ -1,4 +1,4 @@
-//! Combines the results of several runs by the median of each figure.
+//! Combines the results of several runs: each figure is the median over the runs.
 
 use crate::outcome::{Command, FlashUse, Latency, Offered, Outcome, ServerCost, ServerOutcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ impl Outcome {
     }
 }
 
-/// Computes the median of each figure of a server, and sums its lost connections. All runs must
+/// Computes the median of each server figure, and sums the server's lost connections. All runs must
 /// have the same servers in the same order.
 fn median_servers(runs: &[Outcome]) -> Vec<ServerOutcome> {
     let servers = runs.first().map_or(0, |run| run.servers.len());

@@ -5,7 +5,7 @@ use super::options::message;
 use larder_etcd::Forgotten;
 use std::io::Write;
 
-/// Removes a node of a group from etcd. Succeeds also if etcd has no record of the node.
+/// Removes a group's node from etcd. Also succeeds if etcd has no record of the node.
 ///
 /// # Errors
 /// A message if the node is alive or leads the group, the group changed during the command, or etcd

@@ -1,4 +1,4 @@
-//! Plans moves of slots between groups, and waits until the leaders of the groups have moved them.
+//! Plans slot migrations between groups, and waits until the group leaders have migrated the slots.
 
 use super::options::{ClusterArguments, POLL_INTERVAL, message, slot_count};
 use super::progress::{MoveState, MoveWatch};

@@ -17,13 +17,13 @@ pub(super) struct MoveWatch {
     planned: BTreeMap<String, SlotSet>,
     /// The number of planned slots that had not moved at the last successful read.
     left: usize,
-    /// The time of the last change of `left`, or the start of the wait if `left` has not changed.
+    /// The time at which `left` last changed, or the start of the wait if `left` has not changed.
     changed: Instant,
     /// Whether [`MoveWatch::handle_map`] has returned the hint about a stall. It returns the hint
     /// only once.
     has_warned: bool,
-    /// The time of the last successful read of the map, or the start of the wait if no read has
-    /// succeeded.
+    /// The time at which the map was last read successfully, or the start of the wait if no read
+    /// has succeeded.
     last_read: Instant,
 }
 

@@ -4,18 +4,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Command {
-    /// Lookups of one key: `get`, `get_with_flags`, `gets`, and the lookups of `update`.
+    /// Lookups of one key: `get`, `get_with_flags`, `gets`, and the lookups in `update`.
     Get,
     /// Lookups of several keys. One call counts once per server.
     GetMany,
     /// Changes of an expiry: `touch`, `gat`.
     Touch,
-    /// Stores of one item, including the stores of `update` and `get_or_compute`.
+    /// Stores of one item, including those in `update` and `get_or_compute`.
     Store,
     /// Stores of several items. One call counts once per server.
     StoreMany,
-    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and the deletes of
-    /// `get_or_compute`.
+    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and those in `get_or_compute`.
     Delete,
     /// Deletes of several keys. One call counts once per server.
     DeleteMany,

@@ -45,7 +45,7 @@ fn bound(bucket: usize) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram([Shard; SHARDS]);
 
-/// The records of a subset of the threads. A shard is aligned to two cache lines, because the
+/// The records from a subset of the threads. A shard is aligned to two cache lines, because the
 /// hardware prefetches lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]

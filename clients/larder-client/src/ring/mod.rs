@@ -195,14 +195,14 @@ impl Ring {
         }))
     }
 
-    /// Returns the server of a key, as an index in the list of nodes.
+    /// Returns the index of a key's server in the node list.
     #[must_use]
     pub fn pick(&self, key: &[u8]) -> usize {
         self.pick_where(key, |_| true).expect("a ring has a server")
     }
 
-    /// Returns the server of a key, as an index in the list of nodes. If `is_usable` rejects that
-    /// server, returns the next usable server for this key, or `None` if no server is usable.
+    /// Returns the index of a key's server in the node list. If `is_usable` rejects that server,
+    /// returns the next usable server for this key, or `None` if no server is usable.
     ///
     /// Keys of usable servers keep their server. The keys of an unusable server are spread over the
     /// usable servers, with two exceptions: [`Modula`](Hashing::Modula) and

@@ -72,7 +72,7 @@ impl Node {
         self.weight
     }
 
-    /// Returns the name of the server: `host:port`, or the path of the unix socket.
+    /// Returns the name of the server: `host:port`, or the unix socket's path.
     pub(super) fn name(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),

@@ -9,8 +9,8 @@
 //!   maker of a, waits for b ──▶ maker of b, requests a ──▶ a waits for b: the maker of b makes a itself
 //! ```
 //!
-//! The stack of a task is the stack of the thread that polls it: each poll of a maker's future adds
-//! its flight, and removes it at the end of the poll.
+//! A task's stack is the stack of the thread that polls it: each poll of a maker's future adds its
+//! flight, and removes it at the end of the poll.
 
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ use std::task::Waker;
 /// The number of a cache, and a key in that cache.
 pub(super) type Name = (u64, Box<[u8]>);
 
-/// The number of a flight or of a waiting task, which is unique in the process.
+/// The number of a flight or a waiting task. It is unique in the process.
 pub(super) type Id = u64;
 
 static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);

@@ -9,7 +9,7 @@ use larder_store::{
     Attributes, Change, Expiry, HashedKey, Lookup, NewCas, NewTags, NewValue, Refusal, Tag, Updates,
 };
 
-/// The decision of the closure of [`Cache::update`].
+/// The decision that the closure of [`Cache::update`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update<V> {
     /// Changes nothing.

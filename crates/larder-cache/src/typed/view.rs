@@ -7,8 +7,8 @@ use crate::insert::InsertOptions;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A [`Cache`] of values of one type. It encodes values when they are stored, and decodes them when
-/// they are read.
+/// A [`Cache`] for values of one type. It encodes values when they are stored, and decodes them
+/// when they are read.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -120,8 +120,8 @@ impl Files {
         self.parts[..after].last().filter(|part| offset - part.base < part.len)
     }
 
-    /// Returns the file that contains a range of the device, and the offset of the range in that
-    /// file. Fails with `InvalidInput` if the range is not within one file.
+    /// Returns the file that contains a device range, and the range's offset in that file. Fails
+    /// with `InvalidInput` if the range is not within one file.
     fn range(&self, offset: u64, len: usize) -> io::Result<(&Part, u64)> {
         let part = self.part(offset).ok_or(io::ErrorKind::InvalidInput)?;
         let from = offset - part.base;

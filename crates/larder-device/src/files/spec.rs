@@ -12,7 +12,7 @@ pub(super) const ALIGN_MIN: usize = 512;
 /// A file or block device, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSpec {
-    /// The path of a block device or of a file, which is created if it does not exist.
+    /// The path of a block device or a file. A file is created if it does not exist.
     pub path: PathBuf,
     /// The number of bytes for pages, rounded down to whole pages. The header takes additional
     /// space. If a block device has no space left for the header, it gets one page less.

@@ -17,7 +17,7 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 /// The maximum length of a message, in bytes: the default limit of gRPC libraries.
 pub(super) const MESSAGE_LEN_MAX: usize = 4 << 20;
-/// The maximum number of parts in a message, and of keys in a `GetMany` request.
+/// The maximum number of parts in a message, and the maximum number of keys in a `GetMany` request.
 pub(super) const PARTS_MAX: usize = 10_000;
 /// The maximum total length, in bytes, of a message's nested messages. A nested message describes
 /// an item: its key, tags and numbers.
@@ -98,8 +98,7 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Checks the number of a message's parts, and the lengths of its nested messages and packed
-/// numbers.
+/// Checks how many parts a message has, and the lengths of its nested messages and packed numbers.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`: a limit is exceeded, or the message is malformed.

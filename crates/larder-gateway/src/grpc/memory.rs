@@ -1,4 +1,4 @@
-//! The memory account of a request: its received bytes, and the bytes of its reply.
+//! A request's memory account: its received bytes and its reply's bytes.
 
 use super::codec::MESSAGE_LEN_MAX;
 use crate::server_view::ServerView;

@@ -28,7 +28,7 @@ pub(super) enum MetricType {
     Histogram = 4,
 }
 
-/// The value of a metric for one set of labels.
+/// A metric's value for one set of labels.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Metric {
     #[prost(message, repeated, tag = "1")]

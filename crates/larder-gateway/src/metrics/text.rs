@@ -12,8 +12,7 @@ pub(super) enum Dialect {
     OpenMetrics,
 }
 
-/// Writes metrics. In OpenMetrics, the name of a counter is the name of its sample without
-/// `_total`.
+/// Writes metrics. In OpenMetrics, a counter's name is its sample's name without `_total`.
 pub(super) fn encode(families: &[MetricFamily], dialect: Dialect) -> String {
     let mut text = String::new();
     for family in families {

@@ -32,7 +32,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// The reply of another server. The memory of a long reply is counted until the reply is dropped.
+/// Another server's reply. A long reply's memory is counted until the reply is dropped.
 pub(super) struct Reply {
     pub(super) bytes: Vec<u8>,
     pub(super) _held: Option<CountGuard>,

@@ -33,10 +33,10 @@ pub(crate) struct CacheItems {
     counters: Arc<Counters>,
     /// The number of operations in progress. While it is above 0, the thread keeps its handle.
     active: Arc<AtomicUsize>,
-    /// The number of bytes of large values that are being sent to clients, and of long replies of
+    /// The number of bytes in large values that are being sent to clients, and in long replies from
     /// other servers.
     leased: Arc<AtomicUsize>,
-    /// The number of bytes of large values that are being received.
+    /// The number of bytes in large values that are being received.
     uploading: Arc<AtomicUsize>,
     /// For each group, the semaphore that limits concurrent forwarded requests.
     forwarding: Mutex<BTreeMap<u16, Arc<Semaphore>>>,

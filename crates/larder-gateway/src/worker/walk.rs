@@ -1,4 +1,4 @@
-//! Walks over the items of the cache, for lists of keys.
+//! Walks over the cache's items, for key lists.
 
 use super::CacheItems;
 use super::memory::CountGuard;

@@ -125,7 +125,7 @@ pub(crate) enum Command {
     Me,
 }
 
-/// The effect of a flag on the reply of a command that supports it.
+/// A flag's effect on the reply to a command that supports the flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyEffect {
     /// No field: the flag itself is not in the reply.

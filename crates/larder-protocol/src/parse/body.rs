@@ -1,4 +1,4 @@
-//! Parsing of the values of text stores: their lengths and their bytes.
+//! Parses the values in text stores: their lengths and their bytes.
 
 use crate::parse::parsed::{fault, faulty, request};
 use crate::request::{FaultReply, Parsed, Recovery, Request, Store, VALUE_LEN_MAX};

@@ -44,7 +44,7 @@ pub(crate) fn retrieval(rest: &[u8]) -> Option<(RetrievalHead, usize)> {
     }
 }
 
-/// The result of parsing the expiry of a `gat`.
+/// The result of parsing a `gat` command's expiry.
 pub(crate) enum GatExptime<'b> {
     Is {
         exptime: Exptime,

@@ -83,7 +83,7 @@ pub struct Servers {
     pub addresses: Vec<String>,
 }
 
-/// The key of the list of servers. Clients look it up if the server's version is below 1.4.14, the
+/// The key of the server list. Clients look it up if the server's version is below 1.4.14, the
 /// first version with `config get cluster`.
 pub const SERVERS_KEY: &[u8] = b"AmazonElastiCache:cluster";
 

@@ -68,7 +68,7 @@ fn stat_bytes(head: &BinaryHead, name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Writes the end of a page of statistics, or of a dump in the same format.
+/// Writes the end of a statistics page, or of a dump in the same format.
 pub fn stats_end(format: &ReplyFormat<'_>, out: &mut Vec<u8>) {
     success(format, "END", out);
 }

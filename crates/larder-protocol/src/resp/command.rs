@@ -191,7 +191,7 @@ pub enum CopyKind {
     /// `COPY`. The reply is 1 if the item was copied. It is 0 if there is an item with the new key,
     /// or no item to copy. Equal keys are an error.
     Copy {
-        /// The number of the database of the new item, which may be out of range.
+        /// The new item's database number, which may be out of range.
         database: i32,
         /// Whether to replace an item with the new key.
         replaces: bool,

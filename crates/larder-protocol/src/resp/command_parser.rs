@@ -237,7 +237,7 @@ fn flush<'b>(rest: Arguments<'b>) -> Parsed<'b, Command<'b>> {
     }
 }
 
-/// Parses the number of a database, which may be out of range.
+/// Parses a database number, which may be out of range.
 fn database_of(text: &[u8]) -> Parsed<'_, i32> {
     i32::try_from(integer(text)?).map_err(|_| CommandError::IntRange)
 }

@@ -123,7 +123,7 @@ pub fn decimal(text: &[u8]) -> Parsed<'static, Decimal> {
     })
 }
 
-/// The number of bits in the longest value of redis-server.
+/// The number of bits in redis-server's longest value.
 const BITS_MAX: u64 = 8 * (512 << 20);
 
 fn bit_offset<'b>(text: &'b [u8]) -> Parsed<'b, u64> {

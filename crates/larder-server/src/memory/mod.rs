@@ -17,8 +17,8 @@ pub struct Memory {
     pub limit: usize,
     /// Memory for items, their index and bookkeeping.
     pub items: usize,
-    /// Memory for all connections: 16 MiB, plus 1/64 of the part of the limit above 1 GiB. `items`
-    /// excludes this 1/64.
+    /// Memory for all connections: 16 MiB, plus 1/64 of the memory above 1 GiB in the limit.
+    /// `items` excludes this 1/64.
     pub connections: usize,
 }
 

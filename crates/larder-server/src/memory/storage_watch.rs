@@ -1,4 +1,4 @@
-//! Log lines about the storage of items: refused changes and failures of a flash device.
+//! Log lines about item storage: refused changes and flash device failures.
 //!
 //! The engine counts these events but does not log them. About once a second, a worker compares the
 //! counts with those of the last log lines.

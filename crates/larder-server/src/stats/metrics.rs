@@ -1,4 +1,4 @@
-//! The server's metrics, for the gateway. Most come from the table of statistics.
+//! The server's metrics, for the gateway. Most come from the statistics table.
 
 use super::metric_help::metric_help;
 use super::row::{Kind, Metric, Row};

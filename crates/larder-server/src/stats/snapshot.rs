@@ -11,7 +11,7 @@ use larder_store::{ClassGauges, FlashGauges, Gauges};
 use std::cell::OnceCell;
 use std::time::Duration;
 
-/// The maximum number of hot keys, and of hot prefixes, on a page.
+/// The maximum numbers of hot keys and hot prefixes on a page.
 const HOTTEST_SHOWN: usize = 20;
 
 pub(super) struct Snapshot<'s> {

@@ -1,4 +1,4 @@
-//! The TLS state of one connection, independent of its socket.
+//! A connection's TLS state, independent of its socket.
 //!
 //! The connections of a thread share two buffers: one for decrypted records, and one for the
 //! encrypted replies of a poll. Between polls, a connection buffers at most an incomplete record or

@@ -30,7 +30,7 @@ pub struct Gauges {
     pub used_bytes: u64,
     /// The part of `used_bytes` that removed items occupy until the engine reuses their memory.
     pub dead_bytes: u64,
-    /// The part of `used_bytes` that the table of tags occupies; 0 before the first tag.
+    /// The part of `used_bytes` that the tag table occupies; 0 before the first tag.
     pub tags_bytes: u64,
     /// Tags that were dropped. This includes tags that earlier processes dropped, and tags that
     /// made room for other tags.

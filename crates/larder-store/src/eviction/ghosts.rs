@@ -135,7 +135,7 @@ pub struct GhostClock {
     evictions: u64,
     /// The bucket to sweep next.
     next_bucket: usize,
-    /// The fraction of a bucket that is due to be swept, in units of 2^-32.
+    /// The fraction of a bucket, in units of 2^-32, that is due to be swept.
     due: u64,
 }
 

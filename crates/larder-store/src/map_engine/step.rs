@@ -35,7 +35,7 @@ pub struct Core {
     flush_generation: AtomicU64,
     /// The second at which the pending flush is due; 0 if none is pending.
     flush_at: AtomicU32,
-    /// The time of the most recent batch or maintenance step of any handle.
+    /// The time of the most recent batch or maintenance step on any handle.
     now: AtomicU32,
     /// The function that is called for each eviction.
     observer: OnceLock<EvictionObserver>,

@@ -221,7 +221,7 @@ fn key<'k>(handle: &Handle, bytes: &'k [u8]) -> HashedKey<'k> {
     HashedKey { bytes, hash: handle.hash(bytes) }
 }
 
-/// Returns a value of 400 bytes, each of which depends on `owner`.
+/// Returns a 400-byte value. Each byte depends on `owner`.
 fn pattern(owner: u8) -> Vec<u8> {
     (0..400_u16).map(|i| (i as u8).wrapping_mul(31) ^ owner).collect()
 }

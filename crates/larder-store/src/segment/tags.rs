@@ -116,12 +116,12 @@ fn loaded((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
 }
 
 impl Table {
-    /// Returns the number of buckets in the table of tags, or 0 before the first tag.
+    /// Returns the number of buckets in the tag table, or 0 before the first tag.
     pub(crate) fn tag_buckets(&self) -> usize {
         self.header_page().tags.buckets.load(Ordering::Acquire) as usize
     }
 
-    /// Returns the length of the table of tags in bytes.
+    /// Returns the tag table's length in bytes.
     pub(crate) fn tags_len(&self) -> usize {
         self.tag_buckets() * TAG_BUCKET_LEN
     }
@@ -258,7 +258,7 @@ impl Shared {
         is_found
     }
 
-    /// Returns the number of segments for the table of tags: a power of two, at least 1.
+    /// Returns the number of segments for the tag table: a power of two, at least 1.
     fn segments_for_tags(&self) -> usize {
         let limit = self.limit_bytes.load(Ordering::Relaxed);
         let len = (limit / TABLE_SHARE).min(TABLE_LEN_MAX) / self.segment_len();

@@ -47,7 +47,7 @@ pub trait Harness {
     /// The client cannot be created, a call failed, or a value was wrong.
     fn many(&self, keys: usize, calls: u32) -> Result<f64, Failure>;
 
-    /// Returns the duration of an outage of the server. The outage begins at the start of the first
+    /// Returns the duration of a server outage. The outage begins at the start of the first
     /// operation that fails or takes at least [`OUTAGE_MIN`]. It ends when an operation succeeds:
     /// the slow operation itself, or a later one. Returns `None` if no such operation succeeds
     /// within [`RECOVERY_MAX`].

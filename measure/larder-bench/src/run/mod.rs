@@ -69,8 +69,8 @@ pub fn run_interruptible(
     Ok(measured)
 }
 
-/// Returns the settings of the runs of the fill: one for each key space, or a single one without
-/// key spaces. They set every key at least once. If the keys cannot be divided evenly among the
+/// Returns the settings for the fill's runs: one run per key space, or a single run without key
+/// spaces. They set every key at least once. If the keys cannot be divided evenly among the
 /// clients, they set some keys more than once.
 fn fill_settings(settings: &Settings) -> Vec<Settings> {
     if settings.key_spaces.is_empty() {

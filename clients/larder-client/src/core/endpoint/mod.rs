@@ -1,4 +1,4 @@
-//! Addresses of servers, and the handshake of new connections.
+//! Server addresses, and the handshake on new connections.
 
 pub(crate) mod address;
 pub(crate) mod handshake;

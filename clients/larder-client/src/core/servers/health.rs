@@ -93,7 +93,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Records the result of the call. After a fault, also requests a refresh of the server list.
+    /// Records the result of the call. After a fault, also requests a server-list refresh.
     pub(crate) fn note(self, error: Option<&Error>) {
         // Skips `Drop`, which would record the call a second time.
         let Self { health, call } = *ManuallyDrop::new(self);

@@ -1,4 +1,4 @@
-//! The servers of a client, and the choice of a server by key.
+//! A client's servers, and how a key selects one of them.
 
 pub(crate) mod breaker;
 pub(crate) mod health;

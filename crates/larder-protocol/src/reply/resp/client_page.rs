@@ -3,7 +3,7 @@
 use super::element::{Version, text_page};
 use crate::resp::Clients;
 
-/// Builds the page of `CLIENT LIST` or `CLIENT INFO` from the lines of memcached's `stats conns`.
+/// Builds the `CLIENT LIST` or `CLIENT INFO` page from the lines of memcached's `stats conns`.
 #[derive(Debug)]
 pub struct ClientPage<'b> {
     wanted: Clients<'b>,

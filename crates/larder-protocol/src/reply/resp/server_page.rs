@@ -28,7 +28,7 @@ pub fn hello(version: Version, client: u64, follows: bool, out: &mut Vec<u8>) {
     array(0, out);
 }
 
-/// Builds the page of `INFO`. Most of its numbers are memcached's statistics.
+/// Builds the `INFO` page. Most of its numbers are memcached's statistics.
 #[derive(Debug)]
 pub struct InfoPage<'b> {
     /// The requested sections; all if empty.
@@ -228,7 +228,7 @@ pub fn config(version: Version, patterns: Arguments<'_>, settings: &Settings, ou
     }
 }
 
-/// The latency histogram of a class of commands.
+/// A command class's latency histogram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassLatencies {
     /// The name of the class.

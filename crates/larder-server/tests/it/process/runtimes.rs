@@ -161,7 +161,7 @@ fn a_stop_does_not_wait_for_clients() {
     }
 }
 
-/// Returns the CPU time of a process, in hundredths of a second.
+/// Returns a process's CPU time, in hundredths of a second.
 fn ticks(server: &Server) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.child.id())).unwrap();
     let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);

@@ -193,7 +193,7 @@ fn only_get_requests_for_metrics_are_answered() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
-/// Returns the names of a server's threads, and the number of voluntary context switches of each.
+/// Returns the name of each server thread, and its number of voluntary context switches.
 fn threads(server: &Server) -> BTreeMap<String, u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let threads = tasks.map(|task| {

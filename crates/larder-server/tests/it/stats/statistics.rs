@@ -1,4 +1,4 @@
-//! The table of statistics: requirements for every row, and the generated documentation.
+//! The statistics table: requirements for every row, and the generated documentation.
 //!
 //! `LARDER_WRITE_DOCS=1 cargo test -p larder-server --test it statistics::` writes the tables of
 //! `docs/statistics.md` and `docs/metrics.md`.

@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub(crate) struct Shared {
     pub(crate) index: Index<Table>,
     pub(crate) alloc: Mutex<Alloc>,
-    /// A handle holds this lock while it grows the index or makes the table of tags.
+    /// A handle holds this lock while it grows the index or makes the tag table.
     pub(crate) growth: Mutex<()>,
     pub(crate) handle_list: Mutex<Vec<Arc<HandleShared>>>,
     /// The counters of dropped handles.
@@ -85,7 +85,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The minimum number of buckets of each stripe when the index is created, unless it has only one
+/// The minimum number of buckets per stripe when the index is created, unless it has only one
 /// stripe. With fewer buckets, some stripes would fill up by chance long before the others.
 const STRIPE_BUCKETS: usize = 64;
 
@@ -123,7 +123,7 @@ pub(crate) fn class_fingerprint(classes: &SizeClasses) -> u64 {
 }
 
 impl Shared {
-    /// Adds the shared part of a new handle, with a handle block of its own if one is free.
+    /// Adds a new handle's shared part. The handle gets its own handle block if one is free.
     pub(crate) fn join(&self) -> Arc<HandleShared> {
         let (table, mut handle_list) = (self.table(), self.handle_list());
         let own = (0..table.layout.blocks - 1).find(|number| {
@@ -213,7 +213,7 @@ impl Shared {
         GhostEpoch::from_index(u8::try_from(epoch).unwrap_or_default())
     }
 
-    /// Returns the ghosts of a bucket. The caller holds the lock of its stripe.
+    /// Returns a bucket's ghosts. The caller holds the lock of the bucket's stripe.
     pub(crate) fn ghosts(&self, words: [&AtomicU64; 2]) -> Ghosts {
         Ghosts(words.map(|word| word.load(Ordering::Relaxed)))
     }

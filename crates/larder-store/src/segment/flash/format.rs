@@ -1,4 +1,4 @@
-//! The format of items on flash, and of the index words that refer to them.
+//! The flash format of items, and the format of index words that refer to items on flash.
 //!
 //! On flash, an item consists of a record (see `item::header`), a checksum of 8 bytes, and padding
 //! to a multiple of the unit. If the item expires, its record contains the exact expiry. Items are
@@ -133,7 +133,7 @@ impl Format {
         (u64::from(page) << self.page_shift) + u64::from(block) * self.block_len as u64
     }
 
-    /// Returns the unit in bytes. The length of each item on flash is a multiple of it.
+    /// Returns the unit in bytes. The length of each item on flash is a multiple of this unit.
     pub(crate) fn unit(&self) -> usize {
         1 << self.unit_shift
     }

@@ -95,8 +95,8 @@ impl<'t> Page<'t> {
         self.half(9)
     }
 
-    /// Returns the number of reads of the page that are under way or in use, plus the number of
-    /// writes to it that are under way. The page is not overwritten before all of them have ended.
+    /// Returns the number of page reads that are under way or in use, plus the number of writes to
+    /// the page that are under way. The page is not overwritten before all of them have ended.
     pub(crate) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
     }

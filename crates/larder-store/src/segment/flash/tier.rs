@@ -41,7 +41,7 @@ pub(crate) struct Flash {
     buffers: Mutex<Buffers>,
     /// The segment into which blocks are read when pages are emptied.
     pub(crate) block_segment: u32,
-    /// The wakers of requests whose read could not start, in the order of their arrival.
+    /// Wakers for requests whose read could not start, in arrival order.
     waiters: Mutex<VecDeque<Waker>>,
     has_waiters: AtomicBool,
     /// The number of events that may have made room for another read: the end of a read or write,

@@ -17,8 +17,8 @@ struct State {
     waiting: VecDeque<(u32, usize)>,
     /// The number of write buffers that threads have taken but not finished yet.
     under_way: usize,
-    /// The number of segments in chains of large items that wait to be written or are being
-    /// written.
+    /// The total number of segments in the chains of large items that wait to be written or are
+    /// being written.
     large: usize,
     is_stopping: bool,
 }
@@ -35,7 +35,7 @@ impl Queue {
         state.waiting.len() + state.under_way
     }
 
-    /// Returns the number of segments in chains of large items that are not written yet.
+    /// Returns the total number of segments in the chains of large items that are not written yet.
     pub(crate) fn large(&self) -> usize {
         self.state().large
     }

@@ -235,7 +235,7 @@ impl Handle {
         self.end_write(shared, flash, blocks, len, result.is_ok())
     }
 
-    /// Writes the large item of a write buffer to the next blocks of a page.
+    /// Writes a write buffer's large item to a page's next blocks.
     fn write_large(&self, shared: &Arc<Shared>, flash: &Flash, segment: &OwnedSegment) -> Outcome {
         let Some(item) = LargeWrite::of(shared, flash, segment) else { return Outcome::Failed };
         let expires = item.expiry.left(self.now);
@@ -336,7 +336,7 @@ impl Handle {
     }
 }
 
-/// Returns the offsets and headers of the records of a complete write buffer.
+/// Returns the offset and header of each record in a complete write buffer.
 fn records<'s>(
     shared: &'s Shared,
     flash: &'s Flash,

@@ -33,7 +33,7 @@ pub struct Handle {
     /// A large value that is being assembled from pieces, retained between the attempts of an
     /// update; otherwise `None`.
     pub(crate) value_builder: Option<ValueBuilder>,
-    /// The hints of the announced lookups, in the order of the announcements.
+    /// One hint per announced lookup, in announcement order.
     pub(crate) hints: Vec<Hint>,
     /// The position in `hints` of the next lookup's hint.
     pub(crate) next_hint: usize,

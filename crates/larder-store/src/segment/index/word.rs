@@ -46,7 +46,7 @@ pub(crate) const REGION_MAX: u64 = (1 << LOCATION_BITS) * 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexWord(pub(crate) u64);
 
-/// The bits that identify the word of a key in one of its two buckets.
+/// The bits that identify a key's word in one of the key's two buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern(u64);
 

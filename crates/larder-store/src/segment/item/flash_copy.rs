@@ -33,7 +33,7 @@ impl FlashCopy {
         Self((sequence & SEQUENCE_MASK) << LOCATION_BITS | word.location())
     }
 
-    /// Returns the copy of a large item from the word of its chain; `None` if the word is 0.
+    /// Decodes a large item's flash copy from its chain's word; `None` if the word is 0.
     pub(crate) fn from_chain(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word & !(1 << 63)))
     }

@@ -180,7 +180,7 @@ impl<'p> Record<'p> {
         self.published(start, self.value_offset() - start)
     }
 
-    /// Returns the region offset of the value, or of the value's tail if there is a chain.
+    /// Returns the region offset of the value or, if there is a chain, of the value's tail.
     #[inline]
     pub(crate) fn value_offset(&self) -> usize {
         let (offset, len) = self.key_place();

@@ -131,8 +131,8 @@ impl Upload {
         &self.piece(offset / segment_len)[offset % segment_len..]
     }
 
-    /// Returns the number of segments of the chain. These are all segments of the upload, except
-    /// the last one if its content fits into the item.
+    /// Returns the chain's number of segments: all segments of the upload, except the last segment
+    /// if its content fits into the item.
     pub(crate) fn chain_len(&self) -> usize {
         let rest = self.len % self.shared.segment_len();
         let inline = rest <= self.shared.table().layout.inline_max();

@@ -111,7 +111,7 @@ pub(crate) struct Alloc {
     /// The number of segments that hold values from flash: values that are being read, or that were
     /// read but not used yet.
     pub(crate) reading: usize,
-    /// The number of segments that the index, the ghosts and the table of tags use.
+    /// The number of segments that the index, the ghosts and the tag table use.
     pub(crate) indexing: usize,
     /// The segments above the limit. The memory of each was never touched, was returned to the
     /// system, or was refused by the system. Raising the limit takes segments from here.

@@ -1,4 +1,5 @@
-//! Free lists: the blocks of dead records, by length, for new records of the same length.
+//! Free lists: dead records' blocks, grouped by length and reused for new records of the same
+//! length.
 //!
 //! While a cache has unused memory, an overwritten or deleted item of up to [`LEN_MAX`] bytes
 //! usually leaves a free block in its segment, and a later item of the same length is written

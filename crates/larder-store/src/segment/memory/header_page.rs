@@ -128,7 +128,7 @@ pub(crate) struct ProcessWords {
     pub(crate) run: AtomicU64,
 }
 
-/// The table of tags.
+/// The tag table.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]

@@ -29,7 +29,7 @@ pub(crate) const PER_SEGMENT_LEN: usize = ENTRY_LEN + FIRST_HITS_LEN;
 pub(crate) const BUCKET_LEN: usize = 64;
 /// The length in bytes of an entry in the table of flash pages.
 pub(crate) const PAGE_ENTRY_LEN: usize = 64;
-/// The length in bytes of a bucket in the table of tags.
+/// The length in bytes of a tag table bucket.
 pub(crate) const TAG_BUCKET_LEN: usize = 64;
 /// The length in bytes of an index bucket's ghosts.
 pub(crate) const GHOSTS_LEN: usize = 16;
@@ -218,7 +218,7 @@ impl Layout {
         self.table + segment as usize * ENTRY_LEN
     }
 
-    /// Returns the offset of the word that counts the first hits of a segment's items.
+    /// Returns the offset of the word that counts first hits on a segment's items.
     #[inline]
     pub(crate) fn first_hits(&self, segment: u32) -> usize {
         self.first_hits + segment as usize * FIRST_HITS_LEN

@@ -36,7 +36,7 @@ impl Open {
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 
 /// The maximum number of lifetime classes. The simulator (`simulate/s3fifo.rs` of
-/// `larder-capacity`) has copies of this constant and of [`lifetime_class`].
+/// `larder-capacity`) has copies of this constant and [`lifetime_class`].
 const LIFETIMES_MAX: usize = 8;
 
 /// Returns the number of lifetime classes. The number is low if handles may have only few segments

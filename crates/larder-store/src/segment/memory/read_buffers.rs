@@ -1,4 +1,4 @@
-//! Read buffers: segments of the region, each divided into buffers of one length.
+//! Read buffers: segments that are each divided into buffers of one length.
 //!
 //! Read buffers use a 64th of the memory limit, but at most 64 MiB, and at least four segments. The
 //! last unused segment is only for long reads. So a long read never has to wait for all short reads

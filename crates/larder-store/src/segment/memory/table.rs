@@ -46,7 +46,7 @@ pub(crate) enum SegmentState {
     Pages,
     /// A segment of buffers for reads from flash.
     ReadBuffers,
-    /// A part of the table of tags.
+    /// A part of the tag table.
     Tags,
 }
 
@@ -394,15 +394,15 @@ impl<'r> Entry<'r> {
         self.set_state(SegmentState::WriteBuffer);
     }
 
-    /// Resets the entry of a segment of read buffers. Its sequence is above every flush floor,
-    /// because the page of an item, and not the buffer, decides whether the item is flushed.
+    /// Resets the entry of a read-buffer segment. Its sequence is above every flush floor, because
+    /// the page of an item, and not the buffer, decides whether the item is flushed.
     pub(crate) fn open_for_buffers(&self, kind: Kind, now: Seconds) {
         self.reset(kind, OWNED - 1, now);
         self.close();
         self.set_state(SegmentState::ReadBuffers);
     }
 
-    /// Restarts the time base of a segment of read buffers. All buffers of the segment are free.
+    /// Restarts the time base of a read-buffer segment. All buffers in the segment are free.
     pub(crate) fn begin_buffers(&self, now: Seconds) {
         self.half(2).store(now.0, Ordering::Relaxed);
     }
@@ -492,7 +492,7 @@ pub(crate) struct Table {
     tag_segments: Directory,
 }
 
-/// The offsets of the parts of a growing array. Each part is a segment.
+/// The offsets of a growing array's parts. Each part is a segment.
 #[derive(Debug)]
 struct Directory {
     /// The offset of each part; 0 for a part that does not exist.
@@ -561,12 +561,12 @@ impl Table {
         self.add_part(&self.page_segments, part, segment);
     }
 
-    /// Adds a segment to the table of tags. The new words are zeroes.
+    /// Adds a segment to the tag table. The new words are zeroes.
     pub(crate) fn extend_tags(&self, part: usize, segment: u32) {
         self.add_part(&self.tag_segments, part, segment);
     }
 
-    /// Returns a bucket of the table of tags.
+    /// Returns a bucket of the tag table.
     #[inline]
     pub(crate) fn tag_bucket(&self, bucket: usize) -> &[AtomicU64; BUCKET_SLOTS] {
         self.region.bucket(self.tag_segments.offset_of(bucket))
@@ -691,7 +691,7 @@ impl Table {
         self.page_segments.has_parts(pages)
     }
 
-    /// Returns whether all parts of the table of tags exist.
+    /// Returns whether all parts of the tag table exist.
     pub(crate) fn has_tag_parts(&self, buckets: usize) -> bool {
         self.tag_segments.has_parts(buckets)
     }

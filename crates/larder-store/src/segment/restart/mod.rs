@@ -1,4 +1,4 @@
-//! Restoring the region of an earlier process, and writing and loading images of a region.
+//! Restores an earlier process's region, and writes and loads region images.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Repairs of segments: dead bytes, write buffers of flash, pages and chains.
+//! Segment repairs: dead bytes, flash write buffers, pages and chains.
 
 use super::survey::{CorruptRegion, Reference, Survey};
 use crate::segment::cache::shared::{hash_of, narrow};

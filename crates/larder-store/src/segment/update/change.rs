@@ -1,4 +1,4 @@
-//! The changes of an update to the item that it has found, under the lock of its stripe.
+//! Applies an update's changes to the found item, under the stripe's lock.
 
 use crate::engine::Liveness;
 use crate::eviction::Kind;

@@ -152,7 +152,7 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Writes the pieces after the end of a chain of `chain_len` bytes, into its last segment.
+    /// Appends the pieces to the last segment of a chain that contains `chain_len` bytes.
     fn fill_last(
         &self,
         old: &Record<'u>,

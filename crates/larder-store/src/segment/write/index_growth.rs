@@ -16,8 +16,8 @@ const INDEX_LOAD: usize = 85;
 const GROWTH_STEP: usize = 4;
 /// In a cache without flash, the index grows until index, ghosts and tags use this share of all
 /// segments, in percent. A cache of the smallest items needs this much. With flash, the bound is
-/// [`INDEX_SHARE_FLASH`]. The bound does not limit the table of tags, and the share may be higher
-/// after the limit is lowered.
+/// [`INDEX_SHARE_FLASH`]. The bound does not limit the tag table, and the share may be higher after
+/// the limit is lowered.
 const INDEX_SHARE: usize = 45;
 /// The maximum number of times that a write with full buckets waits for another handle to grow the
 /// index: about 100 ms in all, the same limit as for readers (`room.rs`).
@@ -28,7 +28,7 @@ const WAITS_MAX: u32 = 1000;
 enum Growth {
     /// Buckets were added.
     Done,
-    /// Another handle is growing the index or adding a table of tags.
+    /// Another handle is growing the index or adding the tag table.
     Busy,
     /// No segment is available for more buckets, or adding a bucket needs the keys of items on
     /// flash.

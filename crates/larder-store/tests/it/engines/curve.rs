@@ -1,4 +1,4 @@
-//! The miss-ratio curve of the segment engine, compared with simulated LRU caches of several sizes.
+//! Compares the segment engine's miss-ratio curve with simulated LRU caches of several sizes.
 #![expect(clippy::cast_possible_truncation, reason = "keys and sizes are far below their types")]
 
 use super::common::{START, Setup, get, remove, set};
@@ -19,7 +19,7 @@ const KEYS_ALL: usize = 2 * KEYS as usize + 1;
 const READS: usize = 1_000_000;
 const ERROR_MAX: f64 = 0.03;
 
-/// An LRU cache: a ring of keys in the order of their use.
+/// An LRU cache: a ring of keys in the order in which they were used.
 struct Lru {
     bytes_free: i64,
     /// The neighbours of each key: the key used later and the key used earlier. A key that is not

@@ -38,8 +38,8 @@ pub(crate) struct Value<'v> {
     rest: &'v [u8],
 }
 
-/// Maximum length in bytes of the head of a verified value. Heads of this length differ for all
-/// keys of a key space.
+/// Maximum length in bytes of a verified value's head. Heads of this length differ for all keys of
+/// a key space.
 const HEAD_LEN: usize = 8;
 
 impl Value<'_> {

@@ -51,7 +51,7 @@ impl Bursts {
         Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
     }
 
-    /// Returns the time from the start of the run until the next burst of all connections is due.
+    /// Returns when the next burst of all connections is due, measured from the start of the run.
     pub(crate) fn due(&self) -> Duration {
         self.due_of(self.ticks)
     }

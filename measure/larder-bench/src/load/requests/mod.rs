@@ -1,4 +1,4 @@
-//! The requests of each client, in the order of sending.
+//! Each client's requests, in the order in which it sends them.
 
 pub(crate) mod generator;
 pub(crate) mod request;

@@ -164,7 +164,7 @@ impl Recorded {
     }
 }
 
-/// Returns the command of an operation. Commands are numbered in the order of [`Operation::ALL`].
+/// Returns an operation's command. Commands are numbered in the order of [`Operation::ALL`].
 fn kind(operation: Operation) -> Kind {
     let place = Operation::ALL.iter().position(|other| *other == operation);
     Kind::of_number(place.unwrap_or(0))

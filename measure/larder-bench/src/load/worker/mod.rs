@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which a worker reports its statistics.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Maximum interval between checks of the flags of [`Control`].
+/// Maximum interval between checks of [`Control`]'s flags.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Minimum interval at which a worker updates the time of the last reply in [`Control`], so that
 /// workers rarely write to shared memory.

@@ -60,7 +60,7 @@ struct Sets {
     count: u32,
     /// The total time of all sets.
     all: Duration,
-    /// The most CPU time and the longest sleep of a set, possibly of different sets.
+    /// The most CPU time that any set used, and the longest time that any set slept.
     longest: Lap,
 }
 
