@@ -75,7 +75,7 @@ impl Guard {
     }
 }
 
-/// Returns the CAS and the expiry of an item. Each change of an item changes at least one of them.
+/// Returns an item's CAS and expiry. Each change to the item changes at least one of them.
 #[must_use]
 pub fn version_of<L>(item: &Item<'_, L>) -> (u64, Expiry) {
     (item.cas, item.attributes.expiry)

@@ -1,4 +1,4 @@
-//! Compares the results of two comparisons, for example of an old and a new version of a server.
+//! Compares the results of two comparisons, for example for an old and a new server version.
 
 use crate::Error;
 use crate::metric::Metric;

@@ -124,7 +124,7 @@ pub struct RestartResult {
     pub items_before: u64,
     /// Number of items that the new process reports just before the check of the items.
     pub items_after: u64,
-    /// Number of hits and of misses of the load after the restart.
+    /// Numbers of hits and misses during the load after the restart.
     pub found_after: (u64, u64),
     /// Number of missing items among the items that were changed just before the signal.
     pub changed_lost: u64,

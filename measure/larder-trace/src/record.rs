@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 pub struct Record<'l> {
     /// Nanoseconds since the first request of the trace; never decreases within a trace.
     pub at_nanos: u64,
-    /// Unit of the last digit of the recorded time, in nanoseconds. It is a second if the time has
-    /// no decimals.
+    /// Unit of the recorded time's last digit, in nanoseconds. It is a second if the time has no
+    /// decimals.
     pub unit_nanos: u64,
     /// The operation of the request.
     pub operation: Operation,

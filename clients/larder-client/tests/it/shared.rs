@@ -170,7 +170,8 @@ fn a_reply_together_with_the_end_of_the_connection_counts() {
     server.join().unwrap();
 }
 
-/// Checks that a wrong reply also fails the calls behind it, but counts as only one fault.
+/// Checks that a wrong reply also fails the later calls on its connection, but counts as only one
+/// fault.
 #[test]
 fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     any_client::shared(|client| {

@@ -41,13 +41,13 @@ pub enum CommandError<'b> {
     KeyCount(usize),
     /// There is no such type of clients.
     ClientType(&'b [u8]),
-    /// The number of a connection is malformed.
+    /// A connection number is malformed.
     ClientId,
     /// A change of tracking, or a subscription, is refused.
     Tracking(TrackingError),
     /// Two prefixes of `CLIENT TRACKING` overlap.
     OverlappingPrefixes {
-        /// The prefix that is refused.
+        /// The refused prefix.
         prefix: &'b [u8],
         /// The other prefix.
         other: &'b [u8],

@@ -35,7 +35,7 @@ pub struct Tls {
 /// The configurations for new connections, one per requirement for client certificates.
 #[derive(Debug)]
 struct Configurations {
-    /// For listeners without a prefix, with the requirement of `ssl_verify_mode`.
+    /// For listeners without a prefix: verifies client certificates according to `ssl_verify_mode`.
     usual: Arc<ServerConfig>,
     /// For `btls:`.
     anonymous: Arc<ServerConfig>,

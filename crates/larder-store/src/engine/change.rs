@@ -39,7 +39,7 @@ pub enum Change<'v> {
     },
 }
 
-/// The tags of an item that is stored.
+/// The tags to store with an item.
 #[derive(Clone, Copy, Debug)]
 pub enum NewTags<'v> {
     /// No tags.

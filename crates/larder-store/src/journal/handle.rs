@@ -40,7 +40,7 @@ pub struct JournaledHandle<E> {
     fence: Option<Arc<Fence>>,
 }
 
-/// The position on which the replies of a batch depend: a position of the inner engine, one of the
+/// The position on which a batch's replies depend: a position of the inner engine, one of the
 /// replicas, or both.
 #[derive(Debug)]
 pub struct Position<P> {

@@ -238,7 +238,7 @@ impl Client {
 }
 
 impl Routing {
-    /// Calls `send` with the number of the server that owns the key, and the request. Splits a get
+    /// Calls `send` with the index of the server that owns the key, and the request. Splits a get
     /// of several keys into one get per server.
     fn distribute(
         &mut self,

@@ -230,8 +230,8 @@ pub(crate) fn servers(outcome: &Outcome) -> String {
     text
 }
 
-/// Returns the CPU time and memory of the server, the activity of its flash tier, the CPU time of
-/// the load generator, and the faults.
+/// Returns the server's CPU time, memory and flash activity, the load generator's CPU time, and the
+/// faults.
 pub(crate) fn costs(outcome: &Outcome) -> String {
     let mut text = String::new();
     match (&outcome.server, outcome.servers.as_slice()) {

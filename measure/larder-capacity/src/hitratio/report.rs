@@ -14,7 +14,7 @@ pub struct Row {
     pub server: Option<String>,
     /// Number and total size of the stream's keys and values.
     pub footprint: Footprint,
-    /// Memory limit of the server and of the simulated caches.
+    /// Memory limit of the server and the simulated caches.
     pub capacity_bytes: u64,
     /// Result of the server; `None` with `--simulate-only`.
     pub replayed: Option<Replayed>,

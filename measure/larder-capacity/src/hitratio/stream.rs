@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-/// Length of the keys of a generated stream: `key` and ten digits.
+/// Key length in a generated stream: `key` and ten digits.
 const NUMBERED_BYTES: usize = 13;
 
 /// A sequence of requests in the order of their times.

@@ -95,7 +95,7 @@ impl FromStr for Traits {
 pub struct TtlShare {
     /// Share of all keys, from 0 to 1.
     pub share: f64,
-    /// TTL of the keys of this share, in seconds.
+    /// TTL of this share's keys, in seconds.
     pub secs: u32,
 }
 

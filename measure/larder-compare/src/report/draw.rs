@@ -118,7 +118,7 @@ struct Canvas<'c, B: DrawingBackend> {
     zoom: i32,
     /// Positions of the legend's entries.
     legend: Vec<(i32, i32)>,
-    /// Position of the upper end of the vertical axis.
+    /// Position of the vertical axis's upper end.
     top: i32,
 }
 

@@ -78,8 +78,8 @@ impl Figure {
         }
     }
 
-    /// Returns a plot of the latencies of a combination by percentile, as in HdrHistogram's plots.
-    /// Each tick divides the share of slower requests by 2 to 10. Returns `None` without successful
+    /// Returns a plot of a combination's latencies by percentile, as in HdrHistogram's plots. Each
+    /// tick divides the share of slower requests by 2 to 10. Returns `None` without successful
     /// loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
         let figure = |courses: &[LatencyProfile]| {
@@ -93,8 +93,8 @@ impl Figure {
         Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
     }
 
-    /// Returns a plot of the rate of a combination over time, or `None` unless a successful load
-    /// lasts longer than two seconds.
+    /// Returns a plot of a combination's rate over time, or `None` unless a successful load lasts
+    /// longer than two seconds.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
         let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
         let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
@@ -107,9 +107,9 @@ impl Figure {
         Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
     }
 
-    /// Returns a plot of the latency profiles of a combination. `spreads` computes a server's
-    /// points from the profiles of its runs, and `metric` determines the unit. Returns `None` if no
-    /// server has a profile.
+    /// Returns a plot of a combination's latency profiles. `spreads` computes a server's points
+    /// from the profiles of its runs, and `metric` determines the unit. Returns `None` if no server
+    /// has a profile.
     fn of_courses(
         table: &Table,
         title: &str,

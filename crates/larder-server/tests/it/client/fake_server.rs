@@ -53,7 +53,7 @@ pub(super) fn reason(error: &Error) -> String {
     error.to_string()
 }
 
-/// The function that serves a connection. Its first argument is the number of the connection.
+/// The function that serves a connection. Its first argument is the connection number.
 pub(super) type Serve = dyn Fn(u64, TcpStream) + Send + Sync;
 
 /// A fake server. It stops with the test process.
@@ -77,8 +77,8 @@ impl Fake {
         fake
     }
 
-    /// Starts a server with TLS. The arguments of `answer` are the number of the connection, the
-    /// number of the line on it, the line and the stream. `answer` returns whether the connection
+    /// Starts a server with TLS. The arguments of `answer` are the connection number, the line's
+    /// number on this connection, the line and the stream. `answer` returns whether the connection
     /// stays open.
     pub(super) fn with_tls(
         scratch: &Scratch,

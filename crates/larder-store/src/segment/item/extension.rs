@@ -1,4 +1,4 @@
-//! The extension: a word behind the CAS, for fields that do not fit the header.
+//! The extension: a word after the CAS, for fields that do not fit the header.
 //!
 //! ```text
 //! 63           48 47                  38 37         36    34 33       0

@@ -59,7 +59,7 @@ pub(crate) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header(pub(crate) u64);
 
-/// The state bits that add fields behind the header.
+/// The state bits that add fields after the header.
 const EXTRAS: u64 =
     (State::Flags as u64 | State::Wide as u64 | State::Link as u64 | State::Extended as u64) << 48;
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ChainLease {
     shared: Arc<Shared>,
-    /// The number of the first segment of the chain.
+    /// The number of the chain's first segment.
     first: u32,
     /// The length in bytes of the value's part in the chain.
     chain_len: usize,

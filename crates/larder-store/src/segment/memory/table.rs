@@ -380,7 +380,7 @@ impl<'r> Entry<'r> {
         self.region.half(self.first_hits)
     }
 
-    /// Resets the entry of a segment that is opened.
+    /// Resets the entry of a segment when the segment is opened.
     pub(crate) fn open(&self, kind: Kind, sequence: Sequence, now: Seconds) {
         self.reset(kind, sequence, now);
         self.set_state(SegmentState::Open);

@@ -181,7 +181,7 @@ impl Curve {
         Self { stack, threshold: THRESHOLD_MAX, limit_bytes, counts: Counts::default() }
     }
 
-    /// Returns the share of all keys that is sampled.
+    /// Returns the fraction of all keys that are sampled.
     fn rate(&self) -> f64 {
         self.threshold as f64 / u64::MAX as f64
     }

@@ -136,9 +136,9 @@ impl Handle {
         alloc.free() <= self.shared.reserve() / 2 && alloc.retired_segments() <= retired_max
     }
 
-    /// Seals the open segments of this handle, of dropped handles and of handles between two
-    /// batches, and puts back the segments that handles between two batches were emptying. Returns
-    /// true if it sealed or put back any segment. Does nothing while handles alternate.
+    /// Seals the open segments of this handle, dropped handles and handles between two batches, and
+    /// puts back the segments that handles between two batches were emptying. Returns true if it
+    /// sealed or put back any segment. Does nothing while handles alternate.
     fn free_idle(&mut self) -> bool {
         if self.shared.handles_alternate() {
             // Another handle will append to these open segments.

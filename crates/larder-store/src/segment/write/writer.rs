@@ -322,8 +322,8 @@ impl Writer<'_> {
         }
         open.at += len;
         open.items += 1;
-        // The handle writes its next item behind this one. Prefetch that memory: otherwise the
-        // locked instructions that follow the next write would wait for it.
+        // The handle writes its next item directly after this one. Prefetch that memory: otherwise
+        // the locked instructions that follow the next write would wait for it.
         table.region.prefetch_for_write::<LINES_AHEAD>(open.at + CACHE_LINE);
         Some((offset, header))
     }

@@ -26,7 +26,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
-    /// The number of the server.
+    /// The index of the server.
     server: usize,
     stage: Stage,
     /// The time at which the current stage started.

@@ -149,7 +149,7 @@ impl Region {
     ///
     /// # Safety
     /// The caller owns the bytes, and no reader can see them: they are in its open segment or
-    /// upload, in a free block that it has taken, behind the published end of a chain whose stripe
+    /// upload, in a free block that it has taken, after the published end of a chain whose stripe
     /// it has locked, or in a region that no other thread can access (rules 2 and 3).
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
@@ -199,7 +199,7 @@ impl Region {
         }
     }
 
-    /// Prefetches `LINES` cache lines from `offset` on for writing. The lines may be behind the
+    /// Prefetches `LINES` cache lines from `offset` on for writing. The lines may lie beyond the
     /// region's end.
     #[inline]
     pub(crate) fn prefetch_for_write<const LINES: usize>(&self, offset: usize) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const LARGE: &[u8] = b"large";
 /// The minimum time for which one thread sets small values while another thread uses large values.
 const TIME: Duration = Duration::from_secs(1);
-/// The minimum number of sets that are measured.
+/// The minimum number of sets to measure.
 const SETS_MIN: u32 = 2000;
 /// The maximum mean duration of a set. Copying a large value takes longer.
 const SET_MEAN_MAX: Duration = Duration::from_micros(500);
