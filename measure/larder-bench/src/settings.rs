@@ -116,7 +116,7 @@ impl Settings {
         self.servers.len() > 1
     }
 
-    /// Returns the names of the result rows except rows of sums. Without key spaces or a trace,
+    /// Returns the names of the result rows, except rows with sums. Without key spaces or a trace,
     /// these are `set`, `get` and the custom commands. With key spaces, they are the sets and the
     /// gets of each key space; with a trace, its operations.
     #[must_use]

@@ -38,7 +38,7 @@ pub struct Setup {
     pub machine: Machine,
 }
 
-/// The program of a server of the suite.
+/// The program of one of the suite's servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installed {
     /// The server's name in the suite.

@@ -4,7 +4,7 @@ use crate::fields;
 use crate::record::{Operation, Record};
 use std::num::NonZeroU32;
 
-/// A form of the lines of a trace.
+/// A line format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `time_secs,key,size[,ttl]`: each line is a get, with the size and TTL for the set after a
@@ -16,7 +16,7 @@ pub enum Form {
     Twitter,
 }
 
-/// Number of fields of Twitter's form.
+/// Number of fields in Twitter's format.
 const TWITTER_FIELDS: usize = 7;
 
 impl Form {

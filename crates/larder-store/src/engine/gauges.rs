@@ -37,8 +37,8 @@ pub struct Gauges {
     pub tags_dropped: u64,
     /// The part of `tags_dropped` that was dropped to make room for other tags.
     pub tags_displaced: u64,
-    /// The number of seconds from the last access of the most recently evicted item, of any class,
-    /// to its eviction. 0 for `moka`, which records this number only for each class.
+    /// The number of seconds between the last access and the eviction of the item, in any class,
+    /// that was evicted most recently. 0 for `moka`, which records this number only for each class.
     pub evicted_time: u64,
 }
 
@@ -52,8 +52,8 @@ pub struct ClassGauges {
     pub evicted_nonzero: u64,
     pub evicted_unfetched: u64,
     pub evicted_active: u64,
-    /// The number of seconds from the last access of the most recently evicted item to its
-    /// eviction.
+    /// The number of seconds between the last access and the eviction of the item that was evicted
+    /// most recently.
     pub evicted_time: u64,
     pub expired_unfetched: u64,
     pub reclaimed: u64,

@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(modula.server_of("memtier-é".as_bytes()), 3);
     }
 
-    /// For each number of servers, compares a checksum of the servers of `memtier-0` to
+    /// For each number of servers, compares a checksum of the servers chosen for `memtier-0` to
     /// `memtier-1999` with the checksum of the servers that libmemcached chooses. For some numbers
     /// of servers, `ketama-weighted` has fewer points.
     #[test]

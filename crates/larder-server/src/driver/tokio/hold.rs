@@ -1,6 +1,6 @@
-//! The waker of a request that waits for slower storage or for another node, or of a reply that
-//! waits for an acknowledgement. Because other events wake the task, too, this waker also sets a
-//! flag. The task checks the flag to detect that this wait is over.
+//! A waker for requests that wait for slower storage or another node, and for replies that wait for
+//! an acknowledgement. Because other events wake the task, too, this waker also sets a flag. The
+//! task checks the flag to detect that this wait is over.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ pub(crate) const INDEX_SHARE_FLASH: usize = 75;
 /// the dead records in units of 1/35 of a segment's length, rounded down: level 6 starts at 17 %.
 pub(crate) const DEAD_LEVELS: usize = 35;
 
-/// Memory that no index word refers to any more. Readers of its epoch and of earlier epochs may
+/// Memory that no index word refers to any more. Readers from its epoch or an earlier epoch may
 /// still use it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetiredMemory {
@@ -121,8 +121,8 @@ pub(crate) struct Alloc {
     /// The number of segments that are in use or free. After the limit was lowered, it exceeds
     /// `limit` for a while.
     present: usize,
-    /// Segments with a lower sequence are flushed. 0 once none of the oldest segments of the queues
-    /// and size classes is flushed.
+    /// Segments with a lower sequence are flushed. 0 once no queue's oldest segment of any size
+    /// class is flushed.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,

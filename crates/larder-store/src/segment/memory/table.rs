@@ -94,9 +94,9 @@ pub(crate) struct Entry<'r> {
 pub(crate) type Sequence = u64;
 
 impl<'r> Entry<'r> {
-    /// Returns the word that contains, for the first segment of a chain, the offset of the chain's
-    /// record. The offset is stored after the record was written and before the record's index
-    /// word. The word is 0 for the other segments of a chain.
+    /// In a chain's first segment, returns the word that contains the offset of the chain's record.
+    /// The offset is stored after the record was written and before the record's index word. In the
+    /// other segments of a chain, the word is 0.
     fn owner_word(&self) -> &'r AtomicU64 {
         self.sequence()
     }
@@ -117,9 +117,9 @@ impl<'r> Entry<'r> {
         self.owner_word().store(0, Ordering::Relaxed);
     }
 
-    /// Returns the word that contains, for the first segment of a chain, the copy of the item on
-    /// flash (`FlashCopy::chain_word`), or 0 if there is no copy. In a segment of items, the same
-    /// word counts the dead items.
+    /// In a chain's first segment, returns the word that contains the item's copy on flash
+    /// (`FlashCopy::chain_word`), or 0 if there is no copy. In a segment of items, the same word
+    /// counts the dead items.
     pub(crate) fn chain_copy(&self) -> &'r AtomicU64 {
         self.dead_word()
     }
@@ -148,8 +148,9 @@ impl<'r> Entry<'r> {
         self.half(3)
     }
 
-    /// Returns the word of three fields: the total length of the dead items in bytes in the low 31
-    /// bits, the bit [`CLOSED`], and above it the number of dead records that were taken.
+    /// Returns the word with three fields. The low 31 bits contain the total length of the dead
+    /// items in bytes. The next bit is [`CLOSED`]. The high 32 bits count the dead records that
+    /// were taken.
     fn dead_word(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 16)
     }

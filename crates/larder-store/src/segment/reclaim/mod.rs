@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! - One handle owns a segment that is being emptied, and no queue contains it.
-//! - The work of one write or of one step of maintenance is bounded.
+//! - The work of one write or one maintenance step is bounded.
 
 pub(crate) mod decommission;
 pub(crate) mod evacuation;
