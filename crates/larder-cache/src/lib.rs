@@ -11,7 +11,7 @@
 //!     .on_evict(|evicted| drop(evicted.key.len()))
 //!     .build()?;
 //!
-//! // Threads share clones.
+//! // All clones are the same cache: give one to each thread.
 //! let writer = cache.clone();
 //! std::thread::spawn(move || writer.insert("user:1", "Ada")).join().unwrap()?;
 //!

@@ -77,8 +77,8 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// The body of a reply. It ends at the deadline at the latest, and its chunks hold the request's
-/// memory.
+/// The body of a reply. It ends at the deadline at the latest. Each chunk keeps the memory reserved
+/// that the request has reserved.
 pub(super) struct DeadlineBody {
     /// The body; `None` after the deadline.
     body: Option<Body>,

@@ -13,10 +13,10 @@ pub struct Invalidated<'b> {
 }
 
 impl<'b> Invalidated<'b> {
-    /// Any item may have changed.
+    /// Every item may have changed.
     pub const ALL: Invalidated<'static> = Invalidated { keys: &[] };
 
-    /// Returns whether any item may have changed.
+    /// Returns whether every item may have changed.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.keys.is_empty()

@@ -548,7 +548,7 @@ impl Options {
 
     /// Returns the number of cache handles that can change items. These are [`Self::handles`] and
     /// [`Self::answerers`]. With `--follow` or `--cluster`, one more handle applies a leader's
-    /// changes. With `--cluster`, one more handle imports slots.
+    /// changes. With `--cluster`, a further handle imports slots.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();

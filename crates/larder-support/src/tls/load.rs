@@ -111,8 +111,9 @@ pub fn load(
     Ok(config)
 }
 
-/// Reads the files in `options` and returns the TLS configuration of connections to servers. The
-/// certificate authorities verify the servers, and the certificate authenticates this side.
+/// Reads the files in `options` and returns the TLS configuration for connections to servers. Server
+/// certificates are verified against the certificate authorities. The certificate authenticates
+/// this side.
 ///
 /// # Errors
 /// [`LoadError`] for the first option that is missing or whose file is invalid.

@@ -26,7 +26,7 @@ use std::sync::PoisonError;
 
 /// The number of values that a handle of a standalone cache takes at a time.
 const BLOCK: u64 = 32;
-/// The number of values that a handle takes at a time in a cache with a limit.
+/// The number of CAS values that a handle takes at a time in a cache with a [`CasLimit`].
 const LIMITED_BLOCK: u64 = 8;
 /// The exclusive upper bound of a standalone cache's CAS values.
 const COUNTER_END: u64 = 1 << 48;

@@ -295,7 +295,7 @@ fn an_answer_to_another_request_ends_the_connection() {
     }
 }
 
-/// Returns a reply to a get of `key` that is damaged as `how` selects.
+/// Returns a damaged reply to a get of `key`. `how` selects the damage.
 fn damaged(key: &str, value: &[u8], request: &Request<'_>, how: &str) -> Vec<u8> {
     let (prefix, number) = key.split_at(key.find('-').unwrap() + 1);
     let neighbour = format!("{prefix}{}", number.parse::<u64>().unwrap() ^ 1);
