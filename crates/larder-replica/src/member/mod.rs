@@ -30,11 +30,13 @@
 
 mod cas;
 mod interface;
+mod leader_lease;
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use crate::time::{Millis, PauseWatch};
 use cas::CasReserve;
 pub use interface::*;
+use leader_lease::LeaderLease;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -50,9 +52,6 @@ const LEADER_READ_INTERVAL: Millis = 300;
 const FOLLOWER_READ_INTERVAL: Millis = 500;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
-/// If two reads at most this far apart show the leader without a lease, the absence counts as
-/// uninterrupted. A lease that was granted between the reads would still exist at the second read.
-const ABSENCE_READ_INTERVAL_MAX: Millis = 1000;
 /// A member counts as in sync if it lacks no change older than this.
 const LAG_MAX: Millis = 1000;
 /// The number of consecutive refused connections after which this member treats the leader's
@@ -124,17 +123,10 @@ pub struct Member {
     /// The incarnation of the leader that refuses connections, and the number of consecutive
     /// refusals.
     refusals: (u64, u32),
-    /// Since this time, every read has shown the leader without a lease. `None` if the leader has a
-    /// lease, or if there is no record.
-    dead_since: Option<Millis>,
-    /// The send time of the last read with a reply.
-    read_at: Millis,
-    /// The send time of the last read that showed this leader's lease; 0 if no read has shown the
-    /// lease since this member leads, or since [`Self::was_absent`] was set.
-    lease_read_at: Millis,
-    /// Whether this leader was without a lease. It then swaps in an equal record before it counts
-    /// promises again: a member that counts the time without the lease can no longer be elected.
-    was_absent: bool,
+    leader_lease: LeaderLease,
+    /// The epoch of the last record in which this member stood for election because of the time
+    /// without a leader. It then keeps its items, although it may lack some.
+    unclean_epoch: Option<u32>,
     /// Whether this member has started a full sync and not completed it. It then lacks items.
     lacks_items: bool,
     /// The last known record. This member restores it if the coordinator loses it.
@@ -182,10 +174,8 @@ impl Member {
             promises: BTreeMap::new(),
             promised_until: 0,
             refusals: (0, 0),
-            dead_since: None,
-            read_at: 0,
-            lease_read_at: 0,
-            was_absent: false,
+            leader_lease: LeaderLease::default(),
+            unclean_epoch: None,
             lacks_items: false,
             last_record: None,
             recordless_since: None,
@@ -319,16 +309,12 @@ impl Member {
         self.confirmed_at.max(promised).map_or(0, |since| since.saturating_add(LEADER_LEASE))
     }
 
-    /// Returns the send time of the last heartbeat whose promises count: before a member that is not
-    /// in sync may stand for election, even if its clock is faster by up to 2 %.
+    /// Returns the send time of the last heartbeat whose promises count.
     fn promises_count_until(&self) -> Millis {
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
         let records = self.view.record.iter().chain(pending_swaps);
         let limit = records.filter_map(|record| record.unclean_after).min();
-        limit.map_or(Millis::MAX, |limit| match self.lease_read_at {
-            0 => 0,
-            seen => seen.saturating_add(limit - limit.div_ceil(50)),
-        })
+        limit.map_or(Millis::MAX, |limit| self.leader_lease.promises_count_until(limit))
     }
 
     fn serves_in_doubt(&self) -> bool {
@@ -355,6 +341,9 @@ impl Member {
         {
             let swap = (self.view.revision, record.clone());
             self.requested_at = now;
+            if !self.leads() && self.has_waited_for_leader(now) {
+                self.unclean_epoch = Some(swap.1.epoch);
+            }
             self.pending_swaps.retain(|before| *before != swap);
             self.pending_swaps.push(swap);
             return Some(Command::Swap(self.view.revision, record));
@@ -421,7 +410,7 @@ impl Member {
             let unclean_after = self.settings.unclean_after;
             let is_wanted = !is_same
                 || (cas, unclean_after) != (record.cas, record.unclean_after)
-                || self.was_absent && self.view.is_live(me)
+                || self.leader_lease.was_absent() && self.view.is_live(me)
                 || !self.pending_swaps.is_empty();
             return is_wanted.then(|| Record { in_sync, cas, unclean_after, ..record.clone() });
         }
@@ -468,14 +457,13 @@ impl Member {
         // member as in sync, an incomplete sync is the reason why it lacks items.
         let has_none =
             |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
-        let is_read_recent = now.saturating_sub(self.read_at) <= ABSENCE_READ_INTERVAL_MAX;
+        let is_read_recent = self.leader_lease.is_read_recent(now);
         record.in_sync.iter().all(has_none) || is_read_recent && self.has_waited_for_leader(now)
     }
 
     fn has_waited_for_leader(&self, now: Millis) -> bool {
         let limit = self.view.record.as_ref().and_then(|record| record.unclean_after);
-        let waited = self.dead_since.map(|since| now.saturating_sub(since));
-        limit.zip(waited).is_some_and(|(limit, waited)| waited >= limit)
+        limit.is_some_and(|limit| self.leader_lease.is_absent_for(limit, now))
     }
 
     /// Handles the outcome of [`Command::Read`]. `view` is `None` if the request failed.
@@ -485,20 +473,10 @@ impl Member {
             return;
         };
         self.has_view = true;
-        if now.saturating_sub(self.read_at) > ABSENCE_READ_INTERVAL_MAX {
-            self.dead_since = None;
-        }
-        self.read_at = self.requested_at;
+        self.leader_lease.note_read(now, self.requested_at, self.leads());
         self.update_view(now, view);
-        self.note_lease();
-    }
-
-    /// Records whether the last read showed this leader's lease.
-    fn note_lease(&mut self) {
-        if self.leads() && !self.view.is_live(&self.settings.me) {
-            (self.was_absent, self.lease_read_at) = (true, 0);
-        } else if self.leads() && !self.was_absent {
-            self.lease_read_at = self.requested_at;
+        if self.leads() {
+            self.leader_lease.note_own(self.view.is_live(&self.settings.me));
         }
     }
 
@@ -518,7 +496,7 @@ impl Member {
         let view = GroupView { record: Some(record), revision, ..self.view.clone() };
         self.update_view(now, view);
         if self.view.is_live(&self.settings.me) {
-            self.was_absent = false;
+            self.leader_lease.note_record();
         }
         if is_transferred {
             // The leases in the view are older than the record. If the next leader's node has just
@@ -538,18 +516,18 @@ impl Member {
         let before = self.view.record.as_ref();
         let was_in_sync = before.is_none_or(|record| record.in_sync.contains(&self.settings.me));
         let had_items = was_in_sync && !self.lacks_items;
-        let (led, was_unclean) = (self.leads(), self.has_waited_for_leader(now));
+        let led = self.leads();
         let leader = view.record.as_ref().map(|record| &record.leader);
         let is_new = before.map(|record| &record.leader) != leader;
         if is_new {
             (self.promised_until, self.transfer) = (0, None);
-            (self.lease_read_at, self.was_absent) = (0, false);
+            self.leader_lease.reset();
             self.ready.clear();
             self.inherited.clear();
             self.promises.clear();
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
-        self.dead_since = is_dead.then(|| self.dead_since.unwrap_or(now));
+        self.leader_lease.note_absence(now, is_dead);
         // False if another node or an operator has written the record: in a transfer, or although
         // the leader that it names lacks items.
         let is_own = self.pending_swaps.iter().any(|(_, own)| Some(own) == view.record.as_ref());
@@ -580,7 +558,7 @@ impl Member {
             // `note_ready`.
             self.ready.extend(self.inherited.iter().map(|process| (process.clone(), Millis::MAX)));
         }
-        if !led && is_own && !had_items && !was_unclean {
+        if !led && is_own && !had_items && self.unclean_epoch != Some(record.epoch) {
             self.started_empty = Some(record.epoch);
         }
         self.confirmed_at = Some(self.requested_at);

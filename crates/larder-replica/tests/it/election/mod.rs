@@ -213,6 +213,11 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     answer(&mut member, 10_800, &mut view);
     assert_eq!(serves(&mut member, 12_000), 12_000 + LEADER_LEASE);
     // The last leader had no `unclean_after`. This leader's swap, which sets it, has no reply and
+    // The leader did not read the group for a while, and may have missed the loss of its lease.
+    let revision = view.revision;
+    member.note_ack(14_000, &other, Some(14_000), promise(14_000));
+    answer(&mut member, 14_000, &mut view).expect("another revision");
+    assert_eq!(view.revision, revision + 1);
     // may take effect.
     let settings =
         MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: Some(5000) };
@@ -224,6 +229,44 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     assert_eq!(record.unclean_after, Some(5000));
     next.handle_swap(20_000, None);
     assert_eq!(serves(&mut next, 30_000), 20_000 + 4900 + LEADER_LEASE);
+}
+
+/// A member with incomplete data leads after a time without a leader. It keeps its items, also if the
+/// reply to its swap is lost.
+#[test]
+fn a_member_that_was_elected_by_time_keeps_its_items() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, first, second] = ["me", "first", "second"].map(process);
+    let unclean_after = Some(3000);
+    let settings = MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after };
+    let mut member = Member::new(settings);
+    let record = |epoch, leader: &Process| {
+        let (in_sync, cas) = (vec![leader.clone()], CasRange::starting_at(1));
+        Some(Record { epoch, leader: leader.clone(), in_sync, cas, unclean_after })
+    };
+    let live = BTreeMap::from([("me".to_owned(), 1)]);
+    let view = |record, revision| GroupView {
+        record,
+        revision,
+        live: live.clone(),
+        ..GroupView::default()
+    };
+    let read = |member: &mut Member, now, view: &GroupView| {
+        assert_eq!(member.next(now), Some(Command::Read), "{now}");
+        member.handle_view(now, Some(view.clone()));
+    };
+    // The time without the first leader does not count for the second leader.
+    for now in [10_000, 10_600, 11_200, 11_800, 12_400] {
+        read(&mut member, now, &view(record(1, &first), 1));
+    }
+    for now in [12_950, 13_500, 14_100, 14_700, 15_300] {
+        read(&mut member, now, &view(record(2, &second), 2));
+    }
+    let Some(Command::Swap(2, elected)) = member.next(15_960) else { panic!("no swap") };
+    assert_eq!((elected.epoch, &elected.leader), (3, &me));
+    member.handle_swap(16_600, None);
+    read(&mut member, 17_600, &view(Some(elected), 3));
+    assert_eq!(member.role(), Role::Leader { epoch: 3, starts_empty: false });
 }
 
 /// The coordinator's data is replaced by a backup with an earlier record.
