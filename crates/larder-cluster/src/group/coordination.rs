@@ -252,7 +252,8 @@ impl RoleLog {
             (Some(true), false) if !group.is_transfer_planned() => {
                 tracing::warn!(
                     "this leader answers no requests for items: it has heard neither from etcd nor from every in-sync \
-                     member for a second (--doubt stop); check etcd, the members and the network"
+                     member for a second, or not from etcd for the time of --unclean-after (--doubt stop); check etcd, \
+                     the members and the network"
                 );
                 self.answers = Some(false);
             }

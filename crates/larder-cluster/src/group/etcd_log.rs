@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 /// The minimum time between log lines about different errors of a series of failed requests.
 const OTHER_ERROR_INTERVAL: Duration = Duration::from_secs(20);
 
+/// The maximum number of errors that are logged in a series.
+const ERRORS_MAX: usize = 8;
+
 /// Logs the first failure of a series of failed requests to etcd, other failures later in the series,
 /// and the first success after it.
 #[derive(Default)]
 pub(super) struct EtcdLog {
-    /// The last logged error of the current series, and the time of its log line.
-    logged: Option<(CoordinatorError, Instant)>,
+    /// The logged errors of the current series, and the time of the last log line.
+    logged: Option<(Vec<CoordinatorError>, Instant)>,
 }
 
 impl EtcdLog {
@@ -37,16 +40,30 @@ impl EtcdLog {
                     _ => "check --etcd, its credentials and the network",
                 };
                 tracing::warn!("etcd: a request failed: {error}; {remedy}");
-                self.logged = Some((error.clone(), Instant::now()));
+                let mut errors = self.logged.take().map(|(errors, _)| errors).unwrap_or_default();
+                errors.push(error.clone());
+                self.logged = Some((errors, Instant::now()));
             }
             Err(_) => (),
         }
     }
 
     fn is_worth_logging(&self, error: &CoordinatorError) -> bool {
-        self.logged
-            .as_ref()
-            .is_none_or(|(logged, time)| logged != error && time.elapsed() >= OTHER_ERROR_INTERVAL)
+        self.logged.as_ref().is_none_or(|(logged, time)| {
+            let is_new = logged.iter().all(|logged| !is_same(logged, error));
+            is_new && logged.len() < ERRORS_MAX && time.elapsed() >= OTHER_ERROR_INTERVAL
+        })
+    }
+}
+
+/// Returns whether two errors have the same reason, perhaps at different servers.
+fn is_same(one: &CoordinatorError, other: &CoordinatorError) -> bool {
+    match (one, other) {
+        (
+            CoordinatorError::Failed { reason: one, .. },
+            CoordinatorError::Failed { reason: other, .. },
+        ) => one == other,
+        _ => one == other,
     }
 }
 
@@ -69,6 +86,9 @@ mod tests {
             *time -= OTHER_ERROR_INTERVAL;
         }
         assert!(!log.is_worth_logging(&timeout) && log.is_worth_logging(&refusal));
+        let elsewhere =
+            CoordinatorError::Failed { server: "other".to_owned(), reason: "timed out".to_owned() };
+        assert!(!log.is_worth_logging(&elsewhere), "the same error of another server");
         log.note(&Ok(()));
         assert!(log.is_worth_logging(&timeout), "another series");
     }
