@@ -223,7 +223,7 @@ impl Acknowledgements {
         state.wake();
     }
 
-    /// Starts the next pacing round, and ends the waits for the exporter that have lasted five
+    /// Starts the next pacing round, and ends the waits for the exporter that have lasted 25
     /// rounds. The exporter calls this function at a regular interval.
     pub fn end_pacing_round(&self) {
         let mut state = self.lock();

@@ -56,7 +56,7 @@
 //! the access that a reader has just recorded; only that record is lost. A writer may append to a
 //! flushed segment; the models of `models.rs` catch this.
 //!
-//! All models are in one file, because they share helpers and the table of mutations.
+//! One file, because the models share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index, LockedStripe};

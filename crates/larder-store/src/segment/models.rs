@@ -35,7 +35,7 @@
 //! | `finish` that does not check whether all items are dead | `items_that_replace_dead_records_outlive_movers` |
 //! | an open segment that is taken over and also left with its owner | both of `an_open_segment_is_taken_over_…` |
 //!
-//! All models are in one file, because they share helpers and the table of mutations.
+//! One file, because the models share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index};
