@@ -19,7 +19,7 @@
 //!
 //! The factor 0.98 allows for two clocks whose rates each differ from real time by up to 1 %.
 
-use crate::time::Millis;
+use crate::time::{Millis, PeerClock};
 use std::collections::VecDeque;
 
 /// The time from the grant of a lease to its end, unless the connection is slow. If the leader
@@ -35,8 +35,7 @@ const DELAYS_PER_LEASE: u64 = 4;
 /// leader's clock.
 #[derive(Debug)]
 pub struct LinkLeases {
-    /// A time on the leader's clock, and the time on this node's clock at which it arrived.
-    leader_time: (Millis, Millis),
+    leader_clock: PeerClock,
     /// The latest end of a granted lease, on the leader's clock.
     granted_until: Millis,
     is_closed: bool,
@@ -64,7 +63,7 @@ impl LinkLeases {
     #[must_use]
     pub fn new(leader_time: Millis, delay: Millis, now: Millis) -> Self {
         Self {
-            leader_time: (leader_time, now),
+            leader_clock: PeerClock::new(leader_time, now),
             granted_until: 0,
             is_closed: false,
             unconfirmed: VecDeque::new(),
@@ -79,10 +78,7 @@ impl LinkLeases {
     /// Handles a heartbeat of the leader. `sent` is the send time on the leader's clock, and
     /// `received` the total length of the frames that the leader has handled, in bytes.
     pub fn note_heartbeat(&mut self, sent: Millis, received: u64, now: Millis) {
-        // Ignore the time in a delayed heartbeat: it is earlier than the estimate.
-        if sent >= self.leaders_clock(now) {
-            self.leader_time = (sent, now);
-        }
+        self.leader_clock.note(sent, now);
         self.heartbeat_at = now;
         if received > self.received || received >= self.written {
             (self.received, self.progress_at) = (received, now);
@@ -103,7 +99,7 @@ impl LinkLeases {
         if self.is_closed {
             return None;
         }
-        let until = self.leaders_clock(now).saturating_add(self.lease_time());
+        let until = self.leader_clock.at(now).saturating_add(self.lease_time());
         self.granted_until = self.granted_until.max(until);
         Some(until)
     }
@@ -124,7 +120,7 @@ impl LinkLeases {
     /// executes no more changes from this connection.
     #[must_use]
     pub fn have_ended(&self, now: Millis) -> bool {
-        self.is_closed && self.leaders_clock(now) >= self.granted_until
+        self.is_closed && self.leader_clock.at(now) >= self.granted_until
     }
 
     /// Returns whether the leader has handled no frame for [`Self::lease_time`], although there
@@ -139,13 +135,5 @@ impl LinkLeases {
     #[must_use]
     pub fn lease_time(&self) -> Millis {
         self.delay.saturating_mul(DELAYS_PER_LEASE).clamp(LEASE_TIME, LEASE_TIME_MAX)
-    }
-
-    /// Returns a lower bound for the time on the leader's clock.
-    fn leaders_clock(&self, now: Millis) -> Millis {
-        let (sent, arrived_at) = self.leader_time;
-        // Both times are rounded down, so their difference can be one millisecond too large.
-        let elapsed = now.saturating_sub(arrived_at).saturating_sub(1);
-        sent.saturating_add(elapsed / 100 * 98 + elapsed % 100 * 98 / 100)
     }
 }

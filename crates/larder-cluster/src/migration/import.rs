@@ -9,7 +9,7 @@ use crate::group::{ExportingLeader, FinishError, Group, ShardMapKeeper};
 use crate::node::Node;
 use crate::peers::{Caller, PeerConnection, PeerStream, Stop, Target, dial, is_silence};
 use larder_replica::{
-    Applier, CoordinatorError, Frame, Migration, Millis, Process, Purpose, Revision, SlotSet,
+    Applier, CoordinatorError, Frame, Migration, PeerClock, Process, Purpose, Revision, SlotSet,
     StreamError,
 };
 use larder_store::cache::Cache;
@@ -72,34 +72,6 @@ struct ImporterState {
     /// Whether etcd has not answered the swap that finishes the last migration. The swap may still
     /// take effect.
     has_pending_swap: bool,
-}
-
-/// The clock of the exporting leader, estimated from its heartbeats. The estimate is at most the true
-/// time.
-#[derive(Default)]
-struct PeerClock {
-    /// The difference between the two clocks in milliseconds: that of the least delayed heartbeat.
-    offset: Option<i64>,
-}
-
-impl PeerClock {
-    /// Notes a heartbeat that was sent at `sent` on the peer's clock and read at `now` on the local
-    /// clock. Each heartbeat lowers the offset by a millisecond, because the clocks may run at
-    /// different rates. A heartbeat that was delayed changes nothing else.
-    fn note(&mut self, sent: Millis, now: Millis) {
-        let seen = signed(sent) - signed(now);
-        self.offset = Some(self.offset.map_or(seen, |offset| seen.max(offset - 1)));
-    }
-
-    /// Returns the time on the peer's clock; 0 before the first heartbeat.
-    fn at(&self, now: Millis) -> Millis {
-        let time = self.offset.map_or(0, |offset| signed(now).saturating_add(offset));
-        u64::try_from(time).unwrap_or_default()
-    }
-}
-
-fn signed(time: Millis) -> i64 {
-    i64::try_from(time).unwrap_or(i64::MAX)
 }
 
 /// The reason why an import has failed. The importer retries.
@@ -337,7 +309,7 @@ impl Importer {
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;
         let mut heartbeat = 0;
-        let mut clock = PeerClock::default();
+        let mut exporter_clock: Option<PeerClock> = None;
         self.apply(&dialed.rest, planned, leadership)?;
         loop {
             match stream.read(&mut bytes) {
@@ -348,7 +320,8 @@ impl Importer {
                     let sent = self.applier.last_heartbeat_sent_ms();
                     if sent != heartbeat {
                         heartbeat = sent;
-                        clock.note(sent, boot_millis());
+                        let now = boot_millis();
+                        exporter_clock.get_or_insert(PeerClock::new(sent, now)).note(sent, now);
                     }
                     ahead += len;
                     if ahead > BYTES_AHEAD {
@@ -380,8 +353,8 @@ impl Importer {
                     return Err(ImportError::ReleaseTimeout);
                 }
                 Some(_) => (),
-                None if self.applier.is_synced()
-                    && heartbeat > 0
+                None if let Some(clock) = exporter_clock
+                    && self.applier.is_synced()
                     && known_since.elapsed() > PLAN_PROPAGATION_TIME =>
                 {
                     if !self.wait_for_followers(leadership, CATCH_UP_TIMEOUT) {
@@ -479,25 +452,5 @@ impl Importer {
             tracing::info!("removed {removed} items of slots of other groups in {millis} ms");
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_delayed_heartbeat_does_not_set_the_clock_of_the_peer_back() {
-        let mut clock = PeerClock::default();
-        assert_eq!(clock.at(70), 0);
-        clock.note(5020, 120);
-        assert_eq!(clock.at(200), 5100);
-        // This heartbeat waited in the socket for two seconds.
-        clock.note(5120, 2220);
-        assert_eq!(clock.at(2300), 7199);
-        // A clock that is slower by 1 %.
-        let mut clock = PeerClock::default();
-        (0..300).for_each(|beat| clock.note(7000 + 99 * beat, 3000 + 100 * beat));
-        assert_eq!(clock.at(3000 + 100 * 299), 7000 + 99 * 299);
     }
 }
