@@ -84,7 +84,7 @@ pub(super) struct Output {
     pub(super) waiting: Vec<Waker>,
 }
 
-/// Connects to a leader. Gives up when `continues` returns false. Returns the connection, and the
+/// Connects to a leader. Gives up when `is_wanted` returns false. Returns the connection, and the
 /// bytes that were received after the handshake.
 pub(super) fn connect(
     leader: &Process,
@@ -93,10 +93,10 @@ pub(super) fn connect(
     credentials: &Credentials,
     tracker: Option<&Arc<Tracker>>,
     stop: &Stop,
-    continues: &dyn Fn() -> bool,
+    is_wanted: &dyn Fn() -> bool,
 ) -> Result<(Arc<Link>, Vec<u8>), PeerError> {
     let address = address.ok_or_else(|| LocalError::NoAddress)?;
-    let target = Target { address, node: Some(&leader.node), is_wanted: continues };
+    let target = Target { address, node: Some(&leader.node), is_wanted };
     let dialed = dial(target, credentials, Caller::Member(me), Purpose::Forward, stop)?;
     let PeerConnection { stream, identity, rest, handshake_time } = dialed;
     if identity.incarnation != leader.incarnation {

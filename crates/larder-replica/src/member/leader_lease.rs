@@ -60,9 +60,10 @@ impl LeaderLease {
         self.was_absent = false;
     }
 
-    /// Returns whether this leader must swap in an equal record once it has a lease.
-    pub(super) fn was_absent(&self) -> bool {
-        self.was_absent
+    /// Returns whether this leader must swap in an equal record: its lease was absent, it has one again,
+    /// and members that are not in sync stand for election after `unclean_after`.
+    pub(super) fn needs_record(&self, unclean_after: Option<Millis>, is_live: bool) -> bool {
+        unclean_after.is_some() && self.was_absent && is_live
     }
 
     /// Returns whether the leader has been without a lease for this time.

@@ -341,7 +341,7 @@ impl Member {
         {
             let swap = (self.view.revision, record.clone());
             self.requested_at = now;
-            if !self.leads() && self.has_waited_for_leader(now) {
+            if swap.1.leader == self.settings.me && self.has_waited_for_leader(now) {
                 self.unclean_epoch = Some(swap.1.epoch);
             }
             self.pending_swaps.retain(|before| *before != swap);
@@ -410,7 +410,7 @@ impl Member {
             let unclean_after = self.settings.unclean_after;
             let is_wanted = !is_same
                 || (cas, unclean_after) != (record.cas, record.unclean_after)
-                || self.leader_lease.was_absent() && self.view.is_live(me)
+                || self.leader_lease.needs_record(unclean_after, self.view.is_live(me))
                 || !self.pending_swaps.is_empty();
             return is_wanted.then(|| Record { in_sync, cas, unclean_after, ..record.clone() });
         }
