@@ -169,23 +169,25 @@ struct Pacing<'a> {
 
 struct PacingState {
     is_wanted: bool,
-    is_on: bool,
+    /// The number of this exporter while it paces changes.
+    pacer: Option<u64>,
     /// The time at which bytes were last sent.
     progress: Instant,
 }
 
 impl<'a> Pacing<'a> {
     fn new(acks: &'a Acknowledgements) -> Self {
-        let state = PacingState { is_wanted: false, is_on: false, progress: Instant::now() };
+        let state = PacingState { is_wanted: false, pacer: None, progress: Instant::now() };
         Self { acks, state: Mutex::new(state) }
     }
 
     /// Records that bytes were sent. `offsets` are the journal offsets up to which all changes were
     /// sent, if they are known.
     fn note_sent(&self, offsets: Option<&[u64]>) {
-        self.lock().progress = Instant::now();
-        if let Some(offsets) = offsets {
-            self.acks.note_exported(offsets);
+        let mut state = self.lock();
+        state.progress = Instant::now();
+        if let (Some(pacer), Some(offsets)) = (state.pacer, offsets) {
+            self.acks.note_exported(pacer, offsets);
         }
     }
 
@@ -196,20 +198,24 @@ impl<'a> Pacing<'a> {
     }
 
     fn end_round(&self) {
-        self.acks.end_pacing_round();
-        self.switch(&mut self.lock());
+        let mut state = self.lock();
+        if let Some(pacer) = state.pacer {
+            self.acks.end_pacing_round(pacer);
+        }
+        self.switch(&mut state);
     }
 
     /// Paces changes if this is wanted, unless nothing was sent for [`PACE_PROGRESS_MAX`].
     fn switch(&self, state: &mut PacingState) {
         let is_on = state.is_wanted && state.progress.elapsed() <= PACE_PROGRESS_MAX;
-        if is_on {
-            // Another export may have stopped the pacing when it ended.
-            self.acks.start_pacing();
-        } else if state.is_on {
-            self.acks.stop_pacing();
+        match state.pacer {
+            None if is_on => state.pacer = Some(self.acks.start_pacing()),
+            Some(pacer) if !is_on => {
+                self.acks.stop_pacing(pacer);
+                state.pacer = None;
+            }
+            _ => (),
         }
-        state.is_on = is_on;
     }
 
     fn lock(&self) -> MutexGuard<'_, PacingState> {

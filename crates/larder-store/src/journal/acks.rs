@@ -12,7 +12,7 @@
 
 use super::ring::ChangeKind;
 use crate::AckState;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -113,9 +113,10 @@ struct State {
     /// The numbers of late positions from this and the previous term: they have waited too long and
     /// were not yet reported as lost.
     late: HashSet<u64>,
-    /// The offsets up to which the exporter has sent the journals; `None` while changes are not
-    /// paced.
-    exported: Option<Vec<u64>>,
+    /// The exporters that pace changes, by number: the offsets up to which each has sent the journals.
+    pacers: BTreeMap<u64, Vec<u64>>,
+    /// How often pacing was started.
+    pacer_count: u64,
     /// The number of pacing rounds so far.
     rounds: u64,
     /// The previous term, and the number of its last position, if no position was waiting when that
@@ -155,11 +156,10 @@ impl State {
     /// Returns whether the exporter has sent the position's paced changes, or has ended so many
     /// rounds that the position no longer waits.
     fn is_sent(&self, position: &AckPosition) -> bool {
-        let (Some((offset, until)), Some(exported)) = (position.paced, &self.exported) else {
-            return true;
-        };
-        self.rounds >= until
-            || exported.get(position.journal).copied().unwrap_or_default() >= offset
+        let Some((offset, until)) = position.paced else { return true };
+        let has_sent =
+            |sent: &Vec<u64>| sent.get(position.journal).copied().unwrap_or_default() >= offset;
+        self.rounds >= until || self.pacers.values().all(has_sent)
     }
 
     /// Wakes the batches whose wait is over, and removes them from `waiting`.
@@ -204,38 +204,42 @@ impl Acknowledgements {
         (waits, is_paced)
     }
 
-    /// Starts to pace changes, if they are not paced yet.
-    pub fn start_pacing(&self) {
+    /// Starts to pace changes for one exporter. Returns its number, for the methods below.
+    pub fn start_pacing(&self) -> u64 {
         let mut state = self.lock();
-        state.exported.get_or_insert_default();
+        state.pacer_count += 1;
+        let number = state.pacer_count;
+        state.pacers.insert(number, Vec::new());
         self.mode.fetch_or(PACED, Ordering::Relaxed);
+        number
     }
 
-    /// Notes that the exporter has sent the journals up to these offsets, if changes are paced.
-    pub fn note_exported(&self, offsets: &[u64]) {
+    /// Notes that an exporter has sent the journals up to these offsets.
+    pub fn note_exported(&self, pacer: u64, offsets: &[u64]) {
         let mut state = self.lock();
-        let Some(exported) = &mut state.exported else { return };
-        // Another exporter may have sent more.
-        exported.resize(exported.len().max(offsets.len()), 0);
-        for (known, offset) in exported.iter_mut().zip(offsets) {
-            *known = (*known).max(*offset);
+        let Some(sent) = state.pacers.get_mut(&pacer) else { return };
+        sent.clear();
+        sent.extend_from_slice(offsets);
+        state.wake();
+    }
+
+    /// Starts the next pacing round, and ends the waits for exporters that have lasted 25 rounds.
+    /// Each exporter calls it at regular intervals. Only the calls of the oldest one count.
+    pub fn end_pacing_round(&self, pacer: u64) {
+        let mut state = self.lock();
+        if state.pacers.keys().next() == Some(&pacer) {
+            state.rounds += 1;
+            state.wake();
         }
-        state.wake();
     }
 
-    /// Starts the next pacing round, and ends the waits for the exporter that have lasted 25
-    /// rounds. The exporter calls this function at a regular interval.
-    pub fn end_pacing_round(&self) {
+    /// Stops pacing changes for one exporter.
+    pub fn stop_pacing(&self, pacer: u64) {
         let mut state = self.lock();
-        state.rounds += 1;
-        state.wake();
-    }
-
-    /// Stops pacing changes, and ends all waits for the exporter.
-    pub fn stop_pacing(&self) {
-        let mut state = self.lock();
-        state.exported = None;
-        self.mode.fetch_and(!PACED, Ordering::Relaxed);
+        state.pacers.remove(&pacer);
+        if state.pacers.is_empty() {
+            self.mode.fetch_and(!PACED, Ordering::Relaxed);
+        }
         state.wake();
     }
 
@@ -281,7 +285,7 @@ impl Acknowledgements {
     #[cold]
     pub(super) fn state_of(&self, position: &AckPosition, waker: &Waker) -> AckState {
         let mut state = self.lock();
-        let is_late = state.late.remove(&position.number);
+        let is_late = !state.late.is_empty() && state.late.remove(&position.number);
         if !is_late && state.was_acknowledged(position) {
             return AckState::Acknowledged;
         }
@@ -540,35 +544,65 @@ mod tests {
         let paced = |offset| acks.position(acks.term(), (1, 0), 0, Some(offset));
         let position = paced(5);
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged, "not paced yet");
-        acks.start_pacing();
+        let exporter = acks.start_pacing();
         let position = paced(5);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
-        acks.note_exported(&[9, 4]);
-        // Another exporter has sent less.
-        acks.note_exported(&[8]);
+        acks.note_exported(exporter, &[9, 4]);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
-        acks.note_exported(&[9, 5]);
+        acks.note_exported(exporter, &[9, 5]);
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
         // An exporter that sends nothing.
         let position = paced(6);
         for round in 0..PACE_ROUNDS {
             assert_eq!(acks.state_of(&position, &waker), AckState::Pending, "{round}");
-            acks.end_pacing_round();
+            acks.end_pacing_round(exporter);
         }
         assert_eq!(calls.0.load(Ordering::Relaxed), 2);
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
         // Paced changes still wait for followers.
         acks.require(7);
         let both = acks.position(acks.term(), (1, 6), 0, Some(6));
-        acks.note_exported(&[9, 6]);
+        acks.note_exported(exporter, &[9, 6]);
         assert_eq!(acks.state_of(&both, &waker), AckState::Pending);
         acks.note(7, &[0, 6], 0);
         assert_eq!(acks.state_of(&both, &waker), AckState::Acknowledged);
         let position = paced(7);
         assert_eq!(acks.state_of(&position, &waker), AckState::Pending);
-        acks.stop_pacing();
+        acks.stop_pacing(exporter);
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
+    }
+
+    #[test]
+    fn changes_are_paced_until_the_last_exporter_stops() {
+        let (acks, waker) = (Acknowledgements::default(), Waker::noop());
+        let paced = |offset| acks.position(acks.term(), (0, 0), 0, Some(offset));
+        let [first, second] = [acks.start_pacing(), acks.start_pacing()];
+        let position = paced(5);
+        acks.note_exported(first, &[9]);
+        assert_eq!(
+            acks.state_of(&position, waker),
+            AckState::Pending,
+            "the second has not sent it"
+        );
+        acks.note_exported(second, &[5]);
+        assert_eq!(acks.state_of(&position, waker), AckState::Acknowledged);
+        // The rounds of the second exporter do not count.
+        let position = paced(6);
+        for round in 0..PACE_ROUNDS {
+            assert_eq!(acks.state_of(&position, waker), AckState::Pending, "{round}");
+            acks.end_pacing_round(second);
+            acks.end_pacing_round(first);
+        }
+        assert_eq!(acks.state_of(&position, waker), AckState::Acknowledged);
+        let position = paced(7);
+        acks.stop_pacing(first);
+        acks.end_pacing_round(first);
+        assert_eq!(acks.waits_for(ChangeKind::Other), (false, true));
+        assert_eq!(acks.state_of(&position, waker), AckState::Pending);
+        acks.stop_pacing(second);
+        assert_eq!(acks.waits_for(ChangeKind::Other), (false, false));
+        assert_eq!(acks.state_of(&position, waker), AckState::Acknowledged);
     }
 
     #[test]
@@ -580,14 +614,14 @@ mod tests {
             (AckMode::Writes, true, true),
         ] {
             acks.set_mode(mode);
-            for paced in [false, true] {
-                if paced {
-                    acks.start_pacing();
-                }
+            let waits = |paced| {
                 assert_eq!(acks.waits_for(ChangeKind::Removal), (removals, paced), "{mode:?}");
                 assert_eq!(acks.waits_for(ChangeKind::Other), (others, paced), "{mode:?}");
-            }
-            acks.stop_pacing();
+            };
+            waits(false);
+            let exporter = acks.start_pacing();
+            waits(true);
+            acks.stop_pacing(exporter);
         }
     }
 }
