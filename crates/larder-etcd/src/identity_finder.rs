@@ -99,7 +99,10 @@ impl IdentityFinder {
             self.absent_since = None;
         }
         let (text, is_own) = match read?.into_iter().flatten().next() {
-            Some(found) => (found.value, false),
+            Some(found) => {
+                self.absent_since = None;
+                (found.value, false)
+            }
             None => {
                 let since = *self.absent_since.get_or_insert_with(Instant::now);
                 if since.elapsed() < ABSENCE_MIN {

@@ -397,6 +397,24 @@ fn the_first_process_draws_the_identity_and_the_others_need_its_secret() {
     assert!(refused.contains("demo in etcd has no secret: omit --cluster-secret"), "{refused}");
 }
 
+/// An operator deletes a malformed identity. Running processes then get the time to restore it.
+#[test]
+fn the_wait_for_an_identity_starts_again_after_a_malformed_one() {
+    let Some(server) = start() else { return };
+    let mut member = Member::new(&server, None);
+    assert_eq!(member.finder.find(), Ok(false));
+    let absent = Instant::now();
+    let key = BASE64.encode("/larder/1/demo/identity");
+    post(&server, "/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{}"}}"#, BASE64.encode("{")));
+    while absent.elapsed() < Duration::from_millis(2100) {
+        assert!(member.finder.find().is_err());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    post(&server, "/v3/kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
+    assert_eq!(member.finder.find(), Ok(false));
+    member.wait_for_identity();
+}
+
 #[test]
 fn processes_restore_a_lost_identity_and_leave_another_cluster_alone() {
     let Some(server) = start() else { return };

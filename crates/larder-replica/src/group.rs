@@ -162,6 +162,9 @@ pub enum CoordinatorError {
     /// A server's reply lacks this part.
     #[error("malformed reply of the coordinator: {0} is missing")]
     MalformedReply(&'static str),
+    /// The key of the cluster's identity was lost again just after it was restored.
+    #[error("the key {0} was lost again after this server had restored it")]
+    IdentityLost(String),
     /// The value of this key has an invalid format.
     #[error("malformed value of the key {0}")]
     MalformedValue(String),

@@ -72,8 +72,6 @@ const TOKEN_ERRORS: [&str; 4] = [
     "revision in header is old",
 ];
 
-/// The maximum number of times that a transaction restores its cluster's lost identity.
-const RESTORATIONS_MAX: usize = 2;
 /// If etcd does not have a revision, its error text starts with these words. It continues with "has
 /// been compacted" or "is a future revision".
 const UNKNOWN_REVISION: &str = "mvcc: required revision";
@@ -254,7 +252,8 @@ impl Etcd {
         };
         let comparisons = [comparisons, &[identity.comparison()?]].concat();
         let failure = [failure, &[identity.read_request()]].concat();
-        for _ in 0..RESTORATIONS_MAX {
+        let mut is_restored = false;
+        loop {
             let mut done = self.transact_once(&comparisons, success, &failure)?;
             if done.has_succeeded {
                 return Ok(done);
@@ -263,10 +262,13 @@ impl Etcd {
             if identity.is_kept(found.iter().flatten().next())? {
                 return Ok(done);
             }
+            if is_restored {
+                return Err(CoordinatorError::IdentityLost(identity.key.clone()));
+            }
             let (is_lost, write) = identity.restoration()?;
             self.transact_once(&[is_lost], &[write], &[])?;
+            is_restored = true;
         }
-        Err(CoordinatorError::MalformedReply("the identity of the cluster"))
     }
 
     fn transact_once(
