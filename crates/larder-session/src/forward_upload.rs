@@ -51,16 +51,14 @@ impl<E: Engine> Session<E> {
         arriving: IncomingValue<E>,
         consumed: usize,
     ) -> Step {
-        let (received, missing) = (arriving.received(), arriving.missing());
+        let left = arriving.missing() as u64;
         let IncomingValue { head, parser, upload: value, trailer, .. } = arriving;
         cx.host.release(head.capacity());
         // Parsing succeeds because the same head was parsed before.
         let Some(store) = parser.parse_head(&head) else {
             return Step::finish(consumed, Next::Close);
         };
-        let left = missing as u64;
         let mut upload = ForwardedUpload::new(&store, parser, head.len(), left);
-        upload.bytes.reserve_exact(received + missing);
         upload.add(cx.host, &head);
         let mut at = 0;
         while let Some(value) = value.as_ref().filter(|_| upload.is_kept) {
