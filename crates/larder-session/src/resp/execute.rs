@@ -1,7 +1,7 @@
 //! Answers RESP requests in batches.
 
 use super::batch::{BATCH_MAX, BatchEnd, BatchRequest, Outcome, RequestKind, bounds, gather};
-use super::scatter::{ScatterDecision, items_command};
+use super::scatter::ScatterDecision;
 use super::{copy_item, multi_key, script, tracking};
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -142,7 +142,7 @@ impl<E: Engine> Session<E> {
                 // Some keys of the request are already answered, so the leader receives each
                 // remaining key as a separate request.
                 let is_queued = origin != Origin::Client;
-                return match batch.first().filter(|ready| items_command(ready).is_ok()) {
+                return match batch.first() {
                     Some(ready) => self.split_command(cx, state, ready, poll, is_queued),
                     None => Step::finish(0, Next::Close),
                 };

@@ -67,17 +67,17 @@ impl<E: Engine> Session<E> {
         let is_remote = |destination: &Destination| {
             !matches!(destination, Destination::Local | Destination::Alone)
         };
-        let is_started = state.key_progress.keys > 0;
         match destinations.iter().position(is_remote) {
-            // This server has executed a part of a command, and no other server can finish it.
-            Some(0)
-                if is_started && batch.first().is_none_or(|next| items_command(next).is_err()) =>
-            {
-                ScatterDecision::Finish(Step::finish(0, Next::Close))
-            }
             Some(0) if destinations.first() == Some(&Destination::PerKey) => {
                 let Some(ready) = batch.first() else { return ScatterDecision::Local(0) };
                 ScatterDecision::Finish(self.split_command(cx, state, ready, poll, is_queued))
+            }
+            // This server has executed a part of a command, and no other server can finish it.
+            Some(0)
+                if state.key_progress.keys > 0
+                    && batch.first().is_some_and(|next| items_command(next).is_err()) =>
+            {
+                ScatterDecision::Finish(Step::finish(0, Next::Close))
             }
             Some(0) => {
                 let scattered =
@@ -161,6 +161,8 @@ impl<E: Engine> Session<E> {
         let mut head = Part::new(PartBytes::Own(Vec::new()), PartState::Local(None));
         let command = match items_command(ready) {
             Ok(command) => command,
+            // This server has executed a part of the command, and no other server can finish it.
+            Err(_) if state.key_progress.keys > 0 => return Step::finish(0, Next::Close),
             Err(error) => {
                 reply::error(&error, &mut head.answer);
                 scattered.parts.push_back(head);
@@ -386,9 +388,7 @@ fn destination(
 }
 
 /// Parses a request as a multi-key command that can be split into one command per key.
-pub(super) fn items_command<'b>(
-    ready: &BatchRequest<'b>,
-) -> Result<ItemsCommand<'b>, CommandError<'b>> {
+fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, CommandError<'b>> {
     let RequestKind::Request(request) = &ready.kind else { return Err(CommandError::Syntax) };
     let (row, verb) = request.row()?;
     let Command::Items(command) = Command::parse(request, verb, row.name)? else {
