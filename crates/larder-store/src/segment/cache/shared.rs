@@ -73,7 +73,7 @@ pub(crate) struct Shared {
     pub(crate) limit_changes: AtomicU32,
     /// The sample of keys for the miss-ratio curve.
     pub(crate) mrc: Mrc,
-    /// The end of the CAS values that this cache may draw.
+    /// The range of CAS values that this cache may draw.
     pub(crate) cas_limit: CasLimit,
     /// The flash tier for evicted items; `None` without flash.
     pub(crate) flash: Option<Flash>,

@@ -47,11 +47,17 @@ pub(crate) struct CasBlock {
 #[derive(Debug)]
 pub(crate) struct CasLimit {
     /// The first value that the cache may draw; 0 before the first [`CasLimit::set`].
-    from: AtomicU64,
+    from: RarelyWritten,
     /// The first value that the cache may not draw. Because of the lock, handles that take a block
     /// see a change of the range as a whole.
     end: Mutex<u64>,
 }
+
+/// A word that each draw reads. Its alignment keeps the lock of a [`CasLimit`], which changes with
+/// each block, on another cache line.
+#[derive(Debug)]
+#[repr(align(128))]
+struct RarelyWritten(AtomicU64);
 
 /// The cache has used up its range of CAS values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +66,7 @@ pub(crate) struct NoCasLeft;
 impl CasLimit {
     /// Creates the state of a cache without a limit.
     pub(crate) fn new() -> Self {
-        Self { from: AtomicU64::new(0), end: Mutex::new(0) }
+        Self { from: RarelyWritten(AtomicU64::new(0)), end: Mutex::new(0) }
     }
 
     /// Restricts the cache to the values from `from` to below `end`. The counter never falls.
@@ -68,7 +74,14 @@ impl CasLimit {
         let mut limit = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         words.next.fetch_max(from, Ordering::Relaxed);
         *limit = end;
-        self.from.fetch_max(from.max(1), Ordering::Release);
+        let from = from.max(1);
+        if from > self.from() {
+            self.from.0.store(from, Ordering::Release);
+        }
+    }
+
+    fn from(&self) -> u64 {
+        self.from.0.load(Ordering::Acquire)
     }
 }
 
@@ -100,7 +113,7 @@ impl CasBlock {
         // may have drawn it.
         let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
         let above = if is_followed { old } else { 0 };
-        let from = limit.from.load(Ordering::Acquire);
+        let from = limit.from();
         if self.next == self.end || self.next <= above || self.next < from {
             self.refill(words, limit, above)?;
         }
@@ -134,7 +147,7 @@ impl CasBlock {
     #[cold]
     #[inline(never)]
     fn refill(&mut self, words: &CasWords, limit: &CasLimit, above: u64) -> Result<(), NoCasLeft> {
-        if limit.from.load(Ordering::Acquire) == 0 {
+        if limit.from() == 0 {
             *self = Self::take(words, above);
             return Ok(());
         }
@@ -142,7 +155,7 @@ impl CasBlock {
         let start = words.next.load(Ordering::Relaxed);
         let above = if above < start { above } else { 0 };
         // Only `set` changes `from`, under the lock.
-        let from = limit.from.load(Ordering::Relaxed);
+        let from = limit.from();
         if self.next != self.end && self.next > above && self.next >= from {
             return Ok(());
         }
