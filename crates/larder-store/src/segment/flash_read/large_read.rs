@@ -29,6 +29,13 @@ struct State {
     has_failed: bool,
 }
 
+impl State {
+    fn is_stalled(&self) -> bool {
+        let pieces = self.upload.as_ref().map_or(0, |upload| upload.segments.len());
+        self.ended == self.begun && self.begun < 1 + pieces && !self.has_failed
+    }
+}
+
 /// The state of a large item's read after one of its parts has ended.
 pub(crate) enum PartOutcome {
     /// Other reads are under way.
@@ -80,18 +87,14 @@ impl LargeValue {
     /// Returns whether pieces remain to be read although no read is under way. In this state, no
     /// read is left whose end would start them.
     pub(crate) fn is_stalled(&self) -> bool {
-        let state = self.state();
-        let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
-        state.ended == state.begun && state.begun < 1 + pieces && !state.has_failed
+        self.state().is_stalled()
     }
 
     /// Cancels the remaining pieces if no read is under way. Returns false if a read is under way,
     /// if all pieces were read, or if the remaining pieces were cancelled before.
     pub(crate) fn stop(&self) -> bool {
         let mut state = self.state();
-        let pieces = state.upload.as_ref().map_or(0, |upload| upload.segments.len());
-        let is_stalled =
-            !state.has_failed && state.ended == state.begun && state.begun < 1 + pieces;
+        let is_stalled = state.is_stalled();
         state.has_failed |= is_stalled;
         is_stalled
     }
