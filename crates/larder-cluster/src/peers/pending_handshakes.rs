@@ -23,6 +23,7 @@ struct State {
 #[derive(Debug)]
 struct Pending {
     number: u64,
+    /// The address, or with IPv6 its network.
     from: IpAddr,
     /// A duplicate of the socket, to shut it down.
     socket: TcpStream,
@@ -54,6 +55,7 @@ impl PendingHandshakes {
         }
         let number = state.next;
         state.next += 1;
+        let from = network_of(from);
         state.pending.push_back(Pending { number, from, socket: copy });
         Some(number)
     }
@@ -66,6 +68,15 @@ impl PendingHandshakes {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the address, or the first address of its network of 64 bits: a host with IPv6 has all
+/// addresses of such a network.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -90,13 +101,15 @@ mod tests {
             client.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         };
         let (first, first_number) = start("10.0.0.1");
-        let many: Vec<TcpStream> = (1..HANDSHAKES_MAX).map(|_| start("10.0.0.2").0).collect();
+        // The other end of the connection has all addresses of this network.
+        let many = (1..HANDSHAKES_MAX).map(|number| start(&format!("2001:db8::{number:x}")).0);
+        let many: Vec<TcpStream> = many.collect();
         let (last, _) = start("10.0.0.3");
         assert!(is_open(&first) && is_open(&last));
         let open = many.iter().map(is_open);
         assert!(open.eq((0..many.len()).map(|i| i > 0)), "the oldest is replaced");
         handshakes.end(first_number);
-        let (next, _) = start("10.0.0.2");
+        let (next, _) = start("::ffff:10.0.0.2");
         assert!(is_open(&many[1]) && is_open(&next), "there is room");
     }
 }
