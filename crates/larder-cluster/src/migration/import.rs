@@ -308,7 +308,6 @@ impl Importer {
         stream.set_write_timeout(Some(EXPORTER_SILENCE_TIMEOUT))?;
         let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
         let mut requested: Option<(Instant, Revision)> = None;
-        let mut heartbeat = 0;
         let mut exporter_clock: Option<PeerClock> = None;
         self.apply(&dialed.rest, planned, leadership)?;
         loop {
@@ -317,10 +316,8 @@ impl Importer {
                 Ok(len) => {
                     heard = Instant::now();
                     self.apply(bytes.get(..len).unwrap_or_default(), planned, leadership)?;
-                    let sent = self.applier.last_heartbeat_sent_ms();
-                    if sent != heartbeat {
-                        heartbeat = sent;
-                        let now = boot_millis();
+                    let (sent, now) = (self.applier.last_heartbeat_sent_ms(), boot_millis());
+                    if sent > 0 {
                         exporter_clock.get_or_insert(PeerClock::new(sent, now)).note(sent, now);
                     }
                     ahead += len;
