@@ -196,8 +196,11 @@ def test_administrative_commands(secure, mutual, kind, folder, tls):
         assert text in error(kind(secure.address, tls=wrong, **PATIENT).stats)
 
 
-def test_many_threads(secure, tls):
-    for client in [PooledClient(secure.address, tls=tls, **PATIENT), CLIENTS["pool"](secure.address, tls=tls, **PATIENT)]:
+@pytest.mark.parametrize("kind, name", [("larderd", "shared"), ("larderd", "pool"), ("memcached", "pool")])
+def test_many_threads(folder, tls, kind, name):
+    # Shared connections to memcached are not tested, for the same reason as in the next test.
+    with start_with_tls(kind, folder) as server:
+        client = CLIENTS[name](server.address, tls=tls, **PATIENT)
         wrong = []
 
         def work(name):
