@@ -107,17 +107,11 @@ impl NodeThreads {
                 }
             })?;
         }
-        type Task = fn(&Coordination, &Stop);
-        let tasks: [(&str, Task); 2] = [
-            ("coordinator", Coordination::coordinate),
-            ("discovery", Coordination::keep_discovery),
-        ];
-        for (name, task) in tasks {
-            let stop = Arc::clone(&self.stop);
-            let coordination =
-                Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
-            self.spawn(name, move || task(&coordination, &stop))?;
-        }
+        let (stop, coordination) = (
+            Arc::clone(&self.stop),
+            Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone()),
+        );
+        self.spawn("coordinator", move || coordination.coordinate(&stop))?;
         self.start_forwarder(node, &group)?;
         if let Some(keeper) = ShardMapKeeper::new(etcd, &group).map(Arc::new) {
             let importer = Importer::new(node, &group, &keeper, &self.stop);

@@ -1,8 +1,9 @@
 //! The list of servers for clients (`config get cluster`).
 
 use crate::client::Etcd;
-use crate::client::requests::{KeyValue, Range};
+use crate::client::requests::KeyValue;
 use crate::cluster_key;
+use crate::cluster_keys::ClusterKeys;
 use crate::records::read_addresses;
 use larder_replica::CoordinatorError;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,14 @@ pub struct Discovery {
     pub version: u32,
     /// The sorted addresses for clients, as `HOST:PORT`.
     pub servers: Vec<String>,
+}
+
+impl Discovery {
+    /// Returns the list in etcd; an empty list if there is none, or it is malformed.
+    #[must_use]
+    pub fn listed(keys: &ClusterKeys) -> Self {
+        decode(keys.get("discovery")).0
+    }
 }
 
 /// Reads and updates the list. The leader of each group updates it. The other nodes only read it.
@@ -40,37 +49,23 @@ impl DiscoveryKeeper {
         Self { etcd, cluster, seen: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// Reads the list.
-    ///
-    /// # Errors
-    /// [`CoordinatorError`].
-    pub fn read(&mut self) -> Result<Discovery, CoordinatorError> {
-        let answers = self.etcd.read(&[Range::One(self.key())])?;
-        Ok(decode(answers.first().and_then(|answer| answer.first())).0)
-    }
-
     fn key(&self) -> String {
         format!("{}discovery", cluster_key(&self.cluster))
     }
 
-    /// Computes the list from the nodes and their leases, and writes it if it has changed. Returns
-    /// the computed list.
+    /// Computes the list from the nodes and their leases in `keys`, and writes it if it has changed.
+    /// Returns the computed list.
     ///
     /// If another leader changes the list at the same time, etcd keeps the list of that leader.
     ///
     /// # Errors
     /// [`CoordinatorError`].
-    pub fn update(&mut self) -> Result<Discovery, CoordinatorError> {
-        let under = |kind| Range::Under(format!("{}{kind}/", cluster_key(&self.cluster)));
-        let ranges = [Range::One(self.key()), under("live"), under("nodes")];
-        let mut answers = self.etcd.read(&ranges)?.into_iter();
-        let mut next = || answers.next().unwrap_or_default();
-        let (listed, live, nodes) = (next().pop(), next(), next());
-        let (list, revision) = decode(listed.as_ref());
-        let live: BTreeSet<_> = live.iter().filter_map(KeyValue::member).collect();
+    pub fn update(&mut self, keys: &ClusterKeys) -> Result<Discovery, CoordinatorError> {
+        let (list, revision) = decode(keys.get("discovery"));
+        let live: BTreeSet<_> = keys.of_kind("live").filter_map(KeyValue::member).collect();
         let now = Instant::now();
         let mut servers = BTreeSet::new();
-        for node in &nodes {
+        for node in keys.of_kind("nodes") {
             let address = read_addresses(&node.value).and_then(|addresses| addresses.clients);
             let (Some(address), Some(member)) = (address, node.member()) else { continue };
             if live.contains(&member) {

@@ -46,7 +46,7 @@ pub(crate) fn restore_deleted(
     key: &str,
     existed_at: Revision,
 ) -> Result<bool, CoordinatorError> {
-    let Some(mut absent_at) = etcd.revision()? else { return Ok(false) };
+    let mut absent_at = etcd.revision(key)?;
     let mut last = None;
     let mut low = existed_at;
     // Binary search for the revision that deleted the key.

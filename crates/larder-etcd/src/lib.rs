@@ -16,6 +16,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `client/` | the client of etcd, its options, login, requests and counters |
+//! | `cluster_keys.rs` | a replica of all keys of a cluster |
 //! | `history.rs` | repairs with earlier values |
 //! | `identity.rs`, `identity_finder.rs` | the identity of a cluster |
 //! | `records.rs` | the encoding of values |
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod cluster_keys;
 mod discovery;
 mod group;
 mod history;
@@ -39,6 +41,7 @@ mod shard_map;
 mod survey;
 
 pub use client::{Etcd, EtcdCounters, EtcdOptions, EtcdSettings, Login, SettingsError, TimeLimits};
+pub use cluster_keys::ClusterKeys;
 pub use discovery::{Discovery, DiscoveryKeeper};
 pub use group::{EtcdGroup, Forgotten, TRANSFER_REQUEST_SECS, groups};
 pub use identity::ClusterIdentity;

@@ -25,6 +25,8 @@ pub struct Presence {
     incarnation: u64,
     addresses: Addresses,
     lease: Option<u64>,
+    /// Whether both keys were written under this lease, or were found in etcd.
+    is_written: bool,
 }
 
 /// The reason why a renewal has failed.
@@ -74,24 +76,27 @@ impl Presence {
     pub fn new(etcd: Etcd, name: &GroupName, process: &Process, addresses: Addresses) -> Self {
         let key = |kind| format!("{}/{}", name.key(kind), process.node);
         let (live_key, node_key) = (key("live"), key("nodes"));
-        Self { etcd, live_key, node_key, incarnation: process.incarnation, addresses, lease: None }
+        let incarnation = process.incarnation;
+        Self { etcd, live_key, node_key, incarnation, addresses, lease: None, is_written: false }
     }
 
-    /// Renews the lease, or requests a new one if it has expired. Writes both keys if either is
-    /// missing or has changed. Call this several times in [`LEASE_SECS`] seconds.
+    /// Renews the lease, or requests a new one if it has expired. With a new lease, or if
+    /// `must_check` is true, writes both keys if either is missing or has changed. Call this several
+    /// times in [`LEASE_SECS`] seconds.
     ///
     /// # Errors
     /// [`PresenceError`]. After a name conflict, nothing was written.
-    pub fn renew(&mut self) -> Result<(), PresenceError> {
+    pub fn renew(&mut self, must_check: bool) -> Result<(), PresenceError> {
         let kept = match self.lease.take() {
             Some(lease) => self.keep(lease)?.then_some(lease),
             None => None,
         };
         let lease = match kept {
+            Some(_) if self.is_written && !must_check => return Ok(()),
             Some(lease) => lease,
             None => self.etcd.grant(LEASE_SECS)?,
         };
-        self.lease = Some(lease);
+        (self.lease, self.is_written) = (Some(lease), false);
         let own = write_incarnation(self.incarnation);
         let addresses = write_addresses(&self.addresses);
         let reads = [&self.live_key, &self.node_key].map(|key| Range::One(key.clone()).request());
@@ -107,6 +112,7 @@ impl Presence {
         loop {
             let done = self.etcd.transact(&comparisons, writes, &reads)?;
             if done.has_succeeded {
+                self.is_written = true;
                 return Ok(());
             }
             // The lease is new, or an operator or another process has changed a key.

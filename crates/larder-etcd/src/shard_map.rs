@@ -1,8 +1,9 @@
 //! The shard map of a cluster in etcd.
 
 use crate::client::Etcd;
-use crate::client::requests::{KeyValue, Range};
+use crate::client::requests::KeyValue;
 use crate::cluster_key;
+use crate::cluster_keys::ClusterKeys;
 use crate::history::{restore, restore_deleted};
 use crate::keys::ClusterKey;
 use crate::records::{read_addresses, read_map, read_record, write_map};
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 pub struct EtcdShardMap {
     etcd: Etcd,
     cluster: String,
+    keys: ClusterKeys,
 }
 
 /// The shard map and all leaders, from one consistent read.
@@ -25,6 +27,8 @@ pub struct ShardMapView {
     pub revision: Revision,
     /// Maps each group's name to its leader.
     pub leaders: BTreeMap<String, LeaderView>,
+    /// The revision of etcd at the read.
+    pub etcd_revision: Revision,
 }
 
 /// The leader of a group.
@@ -42,29 +46,35 @@ impl EtcdShardMap {
     /// Creates a client for the shard map of a cluster.
     #[must_use]
     pub fn new(etcd: Etcd, cluster: String) -> Self {
-        Self { etcd, cluster }
+        let keys = ClusterKeys::new(&cluster);
+        Self { etcd, cluster, keys }
     }
 
     fn key(&self, suffix: &str) -> String {
         format!("{}{suffix}", cluster_key(&self.cluster))
     }
 
-    /// Reads the map and the leaders. Omits groups with a malformed record.
+    /// Reads the map and the leaders. Omits groups with a malformed record. etcd sends only the keys
+    /// that have changed since the last call.
     ///
     /// # Errors
     /// [`CoordinatorError`]: etcd did not answer, or the map is malformed.
     pub fn read(&mut self) -> Result<ShardMapView, CoordinatorError> {
-        let under = |kind| Range::Under(self.key(kind));
-        let ranges = [Range::One(self.key("map")), under("groups/"), under("nodes/")];
-        let mut answers = self.etcd.read(&ranges)?.into_iter();
-        let mut next = || answers.next().unwrap_or_default();
-        let (map, records, nodes) = (next().pop(), next(), next());
-        let revision = map.as_ref().map_or(0, |map| map.revision);
-        let map = map
-            .map(|map| read_map(&map.value).ok_or(CoordinatorError::MalformedValue(map.key)))
-            .transpose()?;
-        let leaders = records.iter().filter_map(|record| leader(record, &nodes));
-        Ok(ShardMapView { map, revision, leaders: leaders.collect() })
+        self.keys.update(&mut self.etcd)?;
+        let malformed = |map: &KeyValue| CoordinatorError::MalformedValue(map.key.clone());
+        let found = self.keys.get("map");
+        let revision = found.map_or(0, |map| map.revision);
+        let map =
+            found.map(|map| read_map(&map.value).ok_or_else(|| malformed(map))).transpose()?;
+        let leaders = self.keys.of_kind("groups").filter_map(|record| leader(record, &self.keys));
+        let etcd_revision = self.keys.revision();
+        Ok(ShardMapView { map, revision, leaders: leaders.collect(), etcd_revision })
+    }
+
+    /// Returns the keys of the cluster as of the last [`Self::read`].
+    #[must_use]
+    pub fn keys(&self) -> &ClusterKeys {
+        &self.keys
     }
 
     /// Replaces a malformed map by the last valid map before it. Returns false if it finds no valid
@@ -114,11 +124,10 @@ pub fn shown_map(map: &ShardMap) -> String {
 
 /// Returns the name of the group that a record belongs to, and the group's leader. `None` if the
 /// key or the record is malformed.
-fn leader(one: &KeyValue, nodes: &[KeyValue]) -> Option<(String, LeaderView)> {
+fn leader(one: &KeyValue, keys: &ClusterKeys) -> Option<(String, LeaderView)> {
     let ClusterKey::Record { group } = ClusterKey::parse(&one.key)? else { return None };
     let (record, revision) = (read_record(&one.value)?, one.revision);
-    let is_leader = |node: &&KeyValue| node.member() == Some((group, &record.leader.node));
-    let node = nodes.iter().find(is_leader);
+    let node = keys.get(&format!("nodes/{group}/{}", record.leader.node));
     let address = node.and_then(|node| read_addresses(&node.value)).map(|of| of.members);
     Some((group.to_owned(), LeaderView { record, revision, address }))
 }

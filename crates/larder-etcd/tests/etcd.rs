@@ -2,6 +2,8 @@
 //! server pass without testing anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "cases/changes.rs"]
+mod changes;
 #[path = "common/etcd_server.rs"]
 mod etcd_server;
 
@@ -9,9 +11,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use etcd_server::{TIMEOUT, named, start};
 use larder_etcd::{
-    ClusterIdentity, DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, GroupName,
-    IdentityError, IdentityFinder, LEASE_SECS, Login, Presence, PresenceError, SecretReplaced,
-    TimeLimits, ValueKind, groups, replace_secret, survey,
+    ClusterIdentity, Discovery, DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap,
+    GroupName, IdentityError, IdentityFinder, LEASE_SECS, Login, Presence, PresenceError,
+    SecretReplaced, TimeLimits, ValueKind, groups, replace_secret, survey,
 };
 use larder_replica::{
     Addresses, CasRange, Coordinator, CoordinatorError, Process, Record, Secret, ShardMap,
@@ -67,7 +69,7 @@ fn a_process_is_live_until_its_lease_ends() {
             Presence::new(server.client(), &named("0"), process, addresses(port))
         })
         .into();
-    presences.iter_mut().for_each(|presence| presence.renew().unwrap());
+    presences.iter_mut().for_each(|presence| presence.renew(true).unwrap());
     let mut group = server.group("0");
     let view = group.read().unwrap();
     assert!(view.is_live(&a) && view.is_live(&b));
@@ -75,7 +77,7 @@ fn a_process_is_live_until_its_lease_ends() {
     // Only `a` renews its lease.
     let start = Instant::now();
     loop {
-        presences[0].renew().unwrap();
+        presences[0].renew(false).unwrap();
         let view = group.read().unwrap();
         assert!(view.is_live(&a));
         if !view.is_live(&b) {
@@ -88,16 +90,16 @@ fn a_process_is_live_until_its_lease_ends() {
     }
     // The node restarts, revokes its lease, and obtains a new one.
     let mut presence = Presence::new(server.client(), &named("0"), &process("b", 3), addresses(20));
-    presence.renew().unwrap();
+    presence.renew(true).unwrap();
     assert!(group.read().unwrap().is_replaced(&b));
     presence.revoke().unwrap();
     assert!(!group.read().unwrap().live.contains_key("b"));
-    presence.renew().unwrap();
+    presence.renew(true).unwrap();
     assert!(group.read().unwrap().is_live(&process("b", 3)));
     // An operator removes all keys while the lease lasts.
     post(&server, "/v3/kv/deleterange", ALL_KEYS);
     assert!(group.read().unwrap().live.is_empty());
-    presence.renew().unwrap();
+    presence.renew(true).unwrap();
     let view = group.read().unwrap();
     assert!(view.is_live(&process("b", 3)) && view.addresses.contains_key("b"));
 }
@@ -110,8 +112,8 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
         Presence::new(server.client(), &named("0"), &process, addresses(port))
     };
     let (mut first, mut twin) = (presence(1, 10), presence(2, 20));
-    first.renew().unwrap();
-    let Err(PresenceError::NameConflict(conflict)) = twin.renew() else {
+    first.renew(true).unwrap();
+    let Err(PresenceError::NameConflict(conflict)) = twin.renew(false) else {
         panic!("the name is free")
     };
     assert_eq!(conflict.lease_time(), Duration::from_secs(LEASE_SECS));
@@ -124,12 +126,12 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
     // An operator changes a key of the live process. The process repairs it.
     let key = |kind: &str| BASE64.encode(format!("/larder/1/demo/{kind}/0/a"));
     post(&server, "/v3/kv/deleterange", &format!(r#"{{"key":"{}"}}"#, key("nodes")));
-    first.renew().unwrap();
+    first.renew(true).unwrap();
     assert_eq!(server.group("0").read().unwrap().addresses["a"], addresses(10));
     for (kind, value) in [("live", "none"), ("live", "0000000000000007"), ("nodes", "none")] {
         let (key, value) = (key(kind), BASE64.encode(value));
         post(&server, "/v3/kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#));
-        first.renew().unwrap();
+        first.renew(true).unwrap();
         let view = server.group("0").read().unwrap();
         assert!(view.is_live(&process("a", 1)), "no process has written {kind}");
         assert_eq!(view.addresses["a"], addresses(10));
@@ -137,7 +139,7 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
     // The first process ends without revoking its lease.
     drop(first);
     let start = Instant::now();
-    while twin.renew().is_err() {
+    while twin.renew(false).is_err() {
         assert!(start.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -149,25 +151,32 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
 #[test]
 fn the_list_of_servers_has_live_nodes_and_survives_a_short_absence() {
     let Some(server) = start() else { return };
-    let mut keeper = DiscoveryKeeper::new(server.client(), "demo".to_owned());
-    assert_eq!(keeper.update().unwrap().version, 0);
+    let mut cluster = EtcdShardMap::new(server.client(), "demo".to_owned());
+    let keeper = || DiscoveryKeeper::new(server.client(), "demo".to_owned());
+    let mut update = |keeper: &mut DiscoveryKeeper| {
+        cluster.read().unwrap();
+        let list = keeper.update(cluster.keys()).unwrap();
+        cluster.read().unwrap();
+        assert_eq!(Discovery::listed(cluster.keys()), list);
+        list
+    };
+    let mut first = keeper();
+    assert_eq!(update(&mut first).version, 0);
     let mut presences: Vec<Presence> = [("0", "a", 10), ("0", "b", 30), ("1", "c", 20)]
         .map(|(group, node, port)| {
             let process = process(node, 1);
             Presence::new(server.client(), &named(group), &process, addresses(port))
         })
         .into();
-    presences.iter_mut().for_each(|presence| presence.renew().unwrap());
-    let list = keeper.update().unwrap();
+    presences.iter_mut().for_each(|presence| presence.renew(false).unwrap());
+    let list = update(&mut first);
     assert_eq!(list.version, 1);
     assert_eq!(list.servers, ["127.0.0.1:10", "127.0.0.1:20", "127.0.0.1:30"]);
-    assert_eq!(keeper.update().unwrap(), list);
+    assert_eq!(update(&mut first), list);
     // A short absence does not change the list, not even for a new keeper.
     presences[1].revoke().unwrap();
-    let mut other = DiscoveryKeeper::new(server.client(), "demo".to_owned());
-    assert_eq!(keeper.update().unwrap(), list);
-    assert_eq!(other.update().unwrap(), list);
-    assert_eq!(other.read().unwrap(), list);
+    assert_eq!(update(&mut first), list);
+    assert_eq!(update(&mut keeper()), list);
 }
 
 #[test]
@@ -242,6 +251,12 @@ fn a_malformed_value_does_not_hide_other_keys() {
     assert_eq!(view.record, Some(record(1, &leader)));
     assert_eq!((view.live.get("b"), view.addresses.get("\u{fffd}")), (None, None));
     assert!(groups(&mut server.client(), "demo").unwrap_err().to_string().contains("groups/1"));
+}
+
+/// Deletes a key of the cluster `demo`.
+fn delete(server: &etcd_server::Server, key: &str) {
+    let key = BASE64.encode(format!("/larder/1/demo/{key}"));
+    post(server, "/v3/kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
 }
 
 /// Overwrites a key of the cluster `demo`.
@@ -385,7 +400,7 @@ fn the_first_process_draws_the_identity_and_the_others_need_its_secret() {
     assert!(replace_secret(&mut server.client(), "dem", None) == Ok(SecretReplaced::NoCluster));
     // An operator replaces the secret while no process is live.
     let mut presence = Presence::new(first.client(), &named("0"), &process("a", 1), addresses(10));
-    presence.renew().unwrap();
+    presence.renew(true).unwrap();
     let replace = || replace_secret(&mut server.client(), "demo", None).unwrap();
     assert_eq!(replace(), SecretReplaced::Refused);
     presence.revoke().unwrap();
@@ -433,7 +448,7 @@ fn processes_restore_a_lost_identity_and_leave_another_cluster_alone() {
     assert!(others.swap(0, &record(4, &a)).unwrap().is_some());
     post(&server, "/v3/kv/deleterange", ALL_KEYS);
     let mut presence = Presence::new(one.client(), &named("0"), &a, addresses(10));
-    presence.renew().unwrap();
+    presence.renew(true).unwrap();
     let mut third = Member::new(&server, None);
     assert_eq!(third.finder.find(), Ok(true));
     assert_eq!(third.identity.number(), one.identity.number());
@@ -448,7 +463,7 @@ fn processes_restore_a_lost_identity_and_leave_another_cluster_alone() {
     assert_eq!(ones.read(), Err(CoordinatorError::OtherCluster(key.clone())));
     let swapped = ones.swap(view.revision, &record(9, &a));
     assert_eq!(swapped, Err(CoordinatorError::OtherCluster(key.clone())));
-    let renewed = presence.renew();
+    let renewed = presence.renew(true);
     assert_eq!(renewed, Err(CoordinatorError::OtherCluster(key.clone()).into()));
     let mut map = EtcdShardMap::new(one.client(), "demo".to_owned());
     let swapped = map.swap(0, &ShardMap::single_group("0"), &[]);
@@ -533,7 +548,7 @@ fn groups_returns_all_groups_of_one_cluster() {
     let a = process("a", 1);
     server.group("one").swap(0, &record(1, &a)).unwrap().expect("there was none");
     let mut presence = Presence::new(server.client(), &named("two"), &a, addresses(10));
-    presence.renew().unwrap();
+    presence.renew(true).unwrap();
     let groups = groups(&mut server.client(), "demo").unwrap();
     assert_eq!(groups.keys().collect::<Vec<_>>(), ["one", "two"]);
     assert_eq!(groups["one"].record, Some(record(1, &a)));
@@ -555,7 +570,7 @@ fn a_map_swap_requires_the_revisions_of_the_map_and_of_the_leaders() {
     let (a, b) = (process("a", 1), process("b", 2));
     group.swap(0, &record(1, &a)).unwrap();
     let name = GroupName { cluster: "demo".to_owned(), group: "0".to_owned() };
-    Presence::new(server.client(), &name, &a, addresses(70)).renew().unwrap();
+    Presence::new(server.client(), &name, &a, addresses(70)).renew(false).unwrap();
     let seen = cluster.read().unwrap();
     assert_eq!(seen.map, Some(ShardMap::single_group("0")));
     let leader = &seen.leaders["0"];

@@ -11,15 +11,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The maximum interval between reads of the map.
-const MAP_READ_INTERVAL: Duration = Duration::from_millis(500);
+/// The interval of checks for failed exports, and for changes of the list of servers.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause before the next read if etcd did not answer, or has no map yet.
 const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two successful reads.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Watches the shard map: reads it periodically, revokes the releases of failed exports, and starts
-/// a forwarder to each other group in the map.
+/// Watches the shard map: reads it when etcd has changed, revokes the releases of failed exports,
+/// starts a forwarder to each other group in the map, and maintains the list of servers for
+/// clients.
 pub(crate) struct MapWatch<'n> {
     /// Reads and changes the map in etcd.
     pub(crate) keeper: &'n ShardMapKeeper,
@@ -35,9 +36,12 @@ impl MapWatch<'_> {
     pub(crate) fn run(&self) {
         let topology = &self.group.topology;
         let mut connected: BTreeMap<GroupIndex, JoinHandle<()>> = BTreeMap::new();
+        let mut is_due = true;
         while !self.stop.is_set() {
-            let is_known = self.keeper.read().is_ok() && self.keeper.revoke_release().is_ok();
+            let is_read = !is_due || self.keeper.read().is_ok();
+            let is_known = is_read && self.keeper.revoke_release().is_ok();
             let is_known = is_known && topology.map().0.is_some();
+            self.keeper.update_discovery();
             for (number, name) in topology.others() {
                 if !connected.contains_key(&number)
                     && let Some(thread) = self.connect(number, name)
@@ -49,9 +53,10 @@ impl MapWatch<'_> {
             }
             if is_known {
                 self.stop.wait(PAUSE);
-                topology.wait_until_due(MAP_READ_INTERVAL);
+                is_due = topology.wait_until_due(CHECK_INTERVAL);
             } else {
                 self.stop.wait(RETRY);
+                is_due = true;
             }
         }
         for thread in connected.into_values() {

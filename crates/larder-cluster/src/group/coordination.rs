@@ -1,20 +1,19 @@
-//! Three threads that use etcd: one runs elections, one renews the process's lease, and one
-//! maintains the list of servers for clients. They are separate: a slow reply to one thread does
-//! not delay the other two. Further threads read and write the shard map (`shard_map.rs`).
+//! Two threads that use etcd: one runs elections, and one renews the process's lease. They are
+//! separate: a slow reply to one does not delay the other. Further threads read and write the shard
+//! map and the list of servers for clients (`shard_map.rs`).
 
 use super::etcd_log::EtcdLog;
 use super::membership::Group;
 use super::registration::{MembershipError, Registration};
 use crate::peers::Stop;
-use larder_etcd::{
-    DiscoveryKeeper, Etcd, EtcdGroup, EtcdSettings, IdentityFinder, LEASE_SECS, Presence,
-};
+use larder_etcd::{Etcd, EtcdGroup, EtcdSettings, IdentityFinder, LEASE_SECS, Presence};
 use larder_replica::{
     Addresses, Command, Coordinator, CoordinatorError, GroupView, Member, Millis, PROMISE_TIME,
-    Role, Secret,
+    Revision, Role, Secret,
 };
 use larder_support::clock::boot_millis;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The interval at which a process renews its lease. The election simulation of `larder-replica`
@@ -33,9 +32,6 @@ const SUCCESSION_TIME: Duration = Duration::from_secs(3);
 
 /// The interval at which the threads check whether the cluster's identity is known.
 const IDENTITY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The interval at which a leader updates the list of servers for clients, and a follower reads it.
-const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of the threads.
 pub(crate) struct Coordination {
@@ -74,8 +70,10 @@ impl Coordination {
                     self.group.wait(Duration::from_millis(idle.clamp(1, 100)));
                 }
                 Some(Command::Read) => {
+                    let requested_at = Instant::now();
                     let view = read_group(&mut coordinator);
                     log.note(&view);
+                    self.note_read(requested_at, view.as_ref().ok(), coordinator.read_revision());
                     self.group.update(|member, now| member.handle_view(now, view.ok()));
                 }
                 Some(Command::Swap(revision, record)) => {
@@ -85,6 +83,24 @@ impl Coordination {
                 }
             }
             roles.note(&self.group);
+        }
+    }
+
+    /// Notes a read of the group, which also shows whether etcd has the keys of this process, and
+    /// whether any key in etcd has changed.
+    fn note_read(
+        &self,
+        requested_at: Instant,
+        view: Option<&GroupView>,
+        revision: Option<Revision>,
+    ) {
+        let me = self.group.me();
+        let has_keys = view.is_some_and(|view| {
+            view.is_live(&me) && view.addresses.get(&me.node) == Some(&self.addresses)
+        });
+        self.group.has_keys.store(has_keys, Ordering::Relaxed);
+        if let Some(revision) = revision {
+            self.group.topology.note_etcd_revision(requested_at, revision);
         }
     }
 
@@ -99,7 +115,7 @@ impl Coordination {
     ) -> Result<(), MembershipError> {
         while !stop.is_set() {
             let start = Instant::now();
-            registration.renew()?;
+            registration.renew(!self.group.has_keys.load(Ordering::Relaxed))?;
             stop.wait(LEASE_RENEWAL_INTERVAL.saturating_sub(start.elapsed()));
         }
         registration.revoke();
@@ -128,21 +144,6 @@ impl Coordination {
     fn wait_for_identity(&self, stop: &Stop) {
         while !self.group.identity.is_known() && !stop.is_set() {
             stop.wait(IDENTITY_POLL_INTERVAL);
-        }
-    }
-
-    /// Maintains the list of servers for clients until the node shuts down.
-    pub(crate) fn keep_discovery(&self, stop: &Stop) {
-        let Some(etcd) = self.etcd() else { return };
-        self.wait_for_identity(stop);
-        let mut keeper = DiscoveryKeeper::new(etcd, self.group.name.cluster.clone());
-        while !stop.is_set() {
-            let leads = self.group.leading_epoch().is_some();
-            let list = if leads { keeper.update() } else { keeper.read() };
-            if let Ok(list) = list {
-                *self.group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
-            }
-            stop.wait(DISCOVERY_INTERVAL);
         }
     }
 }

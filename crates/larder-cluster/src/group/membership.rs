@@ -125,6 +125,8 @@ pub struct Group {
     /// The members that replies wait for although they are not in sync yet. Maps a member's
     /// incarnation to the time up to which the member has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
+    /// Whether the last read of the group has shown both keys of this process, `live` and `nodes`.
+    pub(super) has_keys: AtomicBool,
     /// The cluster's identity.
     pub(crate) identity: Arc<ClusterIdentity>,
     /// The counters for this node's calls to etcd.
@@ -159,6 +161,7 @@ impl Group {
             elections: AtomicU64::new(0),
             journals: OnceLock::new(),
             joining: Mutex::default(),
+            has_keys: AtomicBool::new(false),
             etcd: Arc::default(),
             discovery: Mutex::default(),
         }

@@ -63,11 +63,11 @@ impl Registration {
             is_complete: false,
             gives_up_at: None,
         };
-        registration.renew()?;
+        registration.renew(false)?;
         let start = Instant::now();
         while registration.is_waiting && start.elapsed() < REGISTRATION_MAX && continues() {
             std::thread::sleep(REGISTRATION_RETRY);
-            registration.renew()?;
+            registration.renew(false)?;
         }
         Ok(registration)
     }
@@ -78,12 +78,13 @@ impl Registration {
         let _ = self.presence.revoke();
     }
 
-    /// Renews the lease. Before the first renewal, finds the identity of the cluster.
+    /// Renews the lease, and if `must_check`, also repairs the keys of the process. Before the first
+    /// renewal, finds the identity of the cluster.
     ///
     /// # Errors
     /// The cluster's secret differs from this node's secret. Or another process with this node's
     /// name still has its lease, which would have expired if that process had ended.
-    pub(super) fn renew(&mut self) -> Result<(), MembershipError> {
+    pub(super) fn renew(&mut self, must_check: bool) -> Result<(), MembershipError> {
         let found = match self.finder.find() {
             Err(IdentityError::OtherSecret(other)) => {
                 return Err(MembershipError::OtherSecret(other));
@@ -94,7 +95,7 @@ impl Registration {
         self.log.note(&found);
         match found {
             Ok(true) => {
-                self.renew_lease()?;
+                self.renew_lease(must_check)?;
                 self.is_waiting = self.gives_up_at.is_some();
             }
             Ok(false) => self.is_waiting = true,
@@ -104,8 +105,8 @@ impl Registration {
         Ok(())
     }
 
-    fn renew_lease(&mut self) -> Result<(), MembershipError> {
-        match self.presence.renew() {
+    fn renew_lease(&mut self, must_check: bool) -> Result<(), MembershipError> {
+        match self.presence.renew(must_check) {
             Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
             // After an outage, etcd restarts all leases with their full lifetime.
             Err(PresenceError::Coordinator(_)) => {

@@ -1,8 +1,8 @@
-//! Reads and swaps of the shard map in etcd. A lock serializes them, so that the topology never
+//! Reads and swaps of the shard map in etcd, and of the list of servers for clients. A lock serializes them, so that the topology never
 //! returns to an older map.
 
 use super::membership::Group;
-use larder_etcd::{Etcd, EtcdSettings, EtcdShardMap};
+use larder_etcd::{Discovery, DiscoveryKeeper, Etcd, EtcdSettings, EtcdShardMap};
 use larder_replica::{
     Completion, CoordinatorError, FinishedImport, Migration, Process, Revision, ShardMap,
 };
@@ -19,6 +19,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct ShardMapKeeper {
     etcd: Mutex<EtcdShardMap>,
+    discovery: Mutex<DiscoveryKeeper>,
     group: Arc<Group>,
     /// Warns that the map is malformed or deleted and that this node cannot repair it.
     warning: RateLimitedWarning,
@@ -56,9 +57,12 @@ impl ShardMapKeeper {
     pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
         // The settings were valid when the server started.
         let etcd = Etcd::new(settings).ok()?;
-        let etcd = EtcdShardMap::new(etcd, group.name.cluster.clone());
+        let cluster = &group.name.cluster;
+        let discovery = DiscoveryKeeper::new(Etcd::new(settings).ok()?, cluster.clone());
+        let etcd = EtcdShardMap::new(etcd, cluster.clone());
+        let (etcd, discovery) = (Mutex::new(etcd), Mutex::new(discovery));
         let (group, warning) = (Arc::clone(group), RateLimitedWarning::default());
-        Some(Self { etcd: Mutex::new(etcd), group, warning })
+        Some(Self { etcd, discovery, group, warning })
     }
 
     fn lock(&self) -> MutexGuard<'_, EtcdShardMap> {
@@ -81,6 +85,25 @@ impl ShardMapKeeper {
         }
         self.group.topology.note(requested_at, view?);
         Ok(())
+    }
+
+    /// Updates the list of servers for clients from the last read of etcd, if that is current. The
+    /// leader of a group also writes a changed list to etcd.
+    pub(crate) fn update_discovery(&self) {
+        let group = &self.group;
+        if !group.topology.is_current(Duration::MAX) {
+            return;
+        }
+        let etcd = self.lock();
+        let list = if group.leading_epoch().is_some() {
+            let mut keeper = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
+            keeper.update(etcd.keys())
+        } else {
+            Ok(Discovery::listed(etcd.keys()))
+        };
+        if let Ok(list) = list {
+            *group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
+        }
     }
 
     /// Replaces a malformed map by the previous one. If the map is absent, writes the last map that

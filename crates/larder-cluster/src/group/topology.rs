@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// A map of this age or older no longer counts as current.
 const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
+/// The age of the map at which a read is due. Members read their group at least every 500 ms, which
+/// renews the map if nothing has changed, so this age means that such a read is late.
+const MAP_RENEWAL_AGE: Duration = Duration::from_millis(600);
 /// The interval at which waiting threads check whether the node shuts down.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -51,6 +54,8 @@ struct TopologyState {
     groups: Vec<GroupIndex>,
     /// The send time of the last read that returned a map; `None` before the first.
     read_at: Option<Instant>,
+    /// The revision of etcd at the last read; `None` before the first, and if there was no map.
+    etcd_revision: Option<Revision>,
     is_due: bool,
 }
 
@@ -77,6 +82,7 @@ impl Topology {
                 leaders: BTreeMap::new(),
                 groups: vec![GroupIndex::OWN],
                 read_at: None,
+                etcd_revision: None,
                 is_due: true,
             }),
             changed: Condvar::new(),
@@ -181,6 +187,7 @@ impl Topology {
     pub(crate) fn note(&self, requested_at: Instant, view: ShardMapView) {
         let mut known = self.known();
         known.leaders = view.leaders;
+        known.etcd_revision = view.map.is_some().then_some(view.etcd_revision);
         if let Some(map) = view.map {
             known.read_at = Some(requested_at);
             self.update_map(&mut known, map, view.revision);
@@ -188,6 +195,26 @@ impl Topology {
         self.publish(&mut known);
         drop(known);
         self.changed.notify_all();
+    }
+
+    /// Notes that etcd had this revision at `requested_at` or later. If the map was read at this
+    /// revision, no key has changed since, so the map counts as read at that time. At a later
+    /// revision, requests a read.
+    pub(crate) fn note_etcd_revision(&self, requested_at: Instant, revision: Revision) {
+        let mut known = self.known();
+        match known.etcd_revision {
+            Some(seen) if seen == revision => {
+                known.read_at = known.read_at.max(Some(requested_at));
+                drop(known);
+                self.changed.notify_all();
+            }
+            // The map was read after this revision.
+            Some(seen) if seen > revision => (),
+            _ => {
+                known.is_due = true;
+                self.due.notify_all();
+            }
+        }
     }
 
     /// Updates the map after a swap by this node.
@@ -297,11 +324,23 @@ impl Topology {
         self.due.notify_all();
     }
 
-    /// Waits up to `time` until a read of the map is requested. Clears the request.
-    pub(crate) fn wait_until_due(&self, time: Duration) {
-        let is_idle = |known: &mut TopologyState| !known.is_due;
-        let waited = self.due.wait_timeout_while(self.known(), time, is_idle);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_due = false;
+    /// Waits until a read of the map is due, for at most `time`: it is requested, or the map is too
+    /// old. Clears the request. Returns whether a read is due.
+    pub(crate) fn wait_until_due(&self, time: Duration) -> bool {
+        let start = Instant::now();
+        let mut known = self.known();
+        loop {
+            let age = known.read_at.map_or(MAP_RENEWAL_AGE, |read_at| read_at.elapsed());
+            if std::mem::take(&mut known.is_due) || age >= MAP_RENEWAL_AGE {
+                return true;
+            }
+            let left = time.saturating_sub(start.elapsed()).min(MAP_RENEWAL_AGE - age);
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.due.wait_timeout(known, left);
+            known = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Waits for a map whose read was sent to etcd after this time. Returns false if the node shuts
@@ -402,6 +441,39 @@ mod tests {
         topology.note(Instant::now(), view(&map, 4));
         assert!(!topology.has_unused_release(Some(8)) && !topology.has_one_of(&next.slots));
     }
+
+    #[test]
+    fn a_read_at_the_revision_of_the_map_renews_it_and_a_later_revision_requests_a_read() {
+        let topology = Topology::new("0", &Arc::new(Tracker::new(1 << 20)));
+        let map = ShardMap::single_group("0");
+        let seen_at = |etcd_revision| ShardMapView { etcd_revision, ..view(&map, 1) };
+        let is_due = || topology.wait_until_due(Duration::ZERO);
+        let now = Instant::now();
+        let old = now.checked_sub(MAP_RENEWAL_AGE).unwrap();
+        assert!(is_due(), "there is no map");
+        topology.note_etcd_revision(now, 0);
+        assert!(
+            !topology.is_current(Duration::MAX),
+            "the revision of an absent map proves nothing"
+        );
+        topology.note(old, ShardMapView { etcd_revision: 7, ..ShardMapView::default() });
+        topology.note_etcd_revision(now, 7);
+        assert!(is_due() && !topology.is_current(Duration::MAX), "etcd has no map");
+        topology.note(old, seen_at(7));
+        assert!(is_due(), "the map is old");
+        topology.note_etcd_revision(now, 7);
+        assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE), "nothing has changed");
+        // A late reply does not make the map older, and an earlier revision proves nothing.
+        topology.note_etcd_revision(old, 7);
+        topology.note_etcd_revision(now, 6);
+        assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE));
+        topology.note_etcd_revision(now, 8);
+        assert!(is_due() && !is_due(), "a key has changed");
+        topology.note(old, seen_at(8));
+        topology.note_etcd_revision(now, 7);
+        assert!(is_due() && !topology.is_current(MAP_RENEWAL_AGE), "the map is old");
+    }
+
     #[test]
     fn clients_drop_their_copies_when_slots_get_another_owner() {
         let tracker = Arc::new(Tracker::new(1 << 20));

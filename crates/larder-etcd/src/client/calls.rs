@@ -209,10 +209,19 @@ impl Etcd {
         &mut self,
         ranges: &[Range],
     ) -> Result<Vec<Vec<KeyValue>>, CoordinatorError> {
+        self.read_with_revision(ranges).map(|(read, _)| read)
+    }
+
+    /// Reads several ranges in one transaction. Also returns the revision of etcd.
+    pub(crate) fn read_with_revision(
+        &mut self,
+        ranges: &[Range],
+    ) -> Result<(Vec<Vec<KeyValue>>, u64), CoordinatorError> {
         let requests: Vec<Value> = ranges.iter().map(Range::request).collect();
-        let read = self.transact(&[], &requests, &[])?.ranges;
+        let Transaction { ranges: read, revision, .. } = self.transact(&[], &requests, &[])?;
         let is_complete = read.len() == ranges.len();
-        is_complete.then_some(read).ok_or(CoordinatorError::MalformedReply("a list of responses"))
+        let missing = CoordinatorError::MalformedReply("a list of responses");
+        is_complete.then_some((read, revision)).ok_or(missing)
     }
 
     /// Reads the value that a key had at the given revision.
@@ -233,9 +242,10 @@ impl Etcd {
         }
     }
 
-    /// Returns the current revision of etcd, or `None` if the reply has none.
-    pub(crate) fn revision(&mut self) -> Result<Option<u64>, CoordinatorError> {
-        Ok(self.transact(&[], &[Range::One(String::from("/")).request()], &[])?.revision)
+    /// Returns the current revision of etcd. The client must have the permission to read `key`.
+    pub(crate) fn revision(&mut self, key: &str) -> Result<u64, CoordinatorError> {
+        let range = json!({"key": BASE64.encode(key), "count_only": true});
+        revision(&self.call("/v3/kv/range", &range)?)
     }
 
     /// Executes the requests `success` if all comparisons are true, and `failure` otherwise. If the
@@ -280,13 +290,16 @@ impl Etcd {
         let body = json!({"compare": comparisons, "success": success, "failure": failure});
         let answer = self.call("/v3/kv/txn", &body)?;
         let responses = answer.get("responses").and_then(Value::as_array).into_iter().flatten();
-        let ranges = responses.filter_map(|response| response.get("response_range"));
+        let ranges: Vec<&Value> =
+            responses.filter_map(|response| response.get("response_range")).collect();
+        let counts = ranges.iter().map(|range| number(range, "count").unwrap_or_default());
         let key_values =
             |range| key_values(range).ok_or(CoordinatorError::MalformedReply("a list of keys"));
         Ok(Transaction {
+            counts: counts.collect(),
             has_succeeded: answer.get("succeeded").and_then(Value::as_bool).unwrap_or_default(),
-            revision: answer.get("header").and_then(|header| number(header, "revision")),
-            ranges: ranges.map(key_values).collect::<Result<_, _>>()?,
+            revision: revision(&answer)?,
+            ranges: ranges.iter().copied().map(key_values).collect::<Result<_, _>>()?,
         })
     }
 
@@ -333,12 +346,14 @@ impl Etcd {
         let comparisons: Vec<Value> =
             std::iter::once(has_revision(key, revision)).chain(others).collect();
         let done = self.transact(&comparisons, &[put_request(key, value, 0)], &[])?;
-        match (done.has_succeeded, done.revision) {
-            (false, _) => Ok(None),
-            (true, Some(revision)) => Ok(Some(revision)),
-            (true, None) => Err(CoordinatorError::MalformedReply("the revision")),
-        }
+        Ok(done.has_succeeded.then_some(done.revision))
     }
+}
+
+/// Returns the revision of etcd in the header of a reply.
+fn revision(answer: &Value) -> Result<u64, CoordinatorError> {
+    let found = answer.get("header").and_then(|header| number(header, "revision"));
+    found.ok_or(CoordinatorError::MalformedReply("the revision"))
 }
 
 /// Tries to log in at one server after the other until one accepts. Returns the token.
@@ -434,9 +449,11 @@ pub(crate) struct Transaction {
     /// Whether all comparisons were true.
     pub(crate) has_succeeded: bool,
     /// The revision of etcd after the transaction.
-    revision: Option<u64>,
+    pub(crate) revision: u64,
     /// The keys that the executed reads have found: one element per read, in order.
     pub(crate) ranges: Vec<Vec<KeyValue>>,
+    /// The number of keys in the range of each read, including those that it has not returned.
+    pub(crate) counts: Vec<u64>,
 }
 
 fn certificates(pem: &[u8]) -> Vec<ureq::tls::Certificate<'static>> {

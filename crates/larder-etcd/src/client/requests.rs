@@ -48,15 +48,20 @@ pub(crate) enum Range {
     One(String),
     /// All keys with this prefix, which ends with a slash.
     Under(String),
+    /// The keys with this prefix whose values have this revision or a later one.
+    ChangedUnder(String, u64),
 }
 
 impl Range {
     pub(crate) fn request(&self) -> Value {
-        let (key, end) = match self {
-            Self::One(key) => (key, None),
-            Self::Under(prefix) => (prefix, Some(BASE64.encode(end_of(prefix)))),
+        let (key, has_end, since) = match self {
+            Self::One(key) => (key, false, 0),
+            Self::Under(prefix) => (prefix, true, 0),
+            Self::ChangedUnder(prefix, since) => (prefix, true, *since),
         };
-        json!({"requestRange": {"key": BASE64.encode(key), "range_end": end.unwrap_or_default()}})
+        let end = if has_end { BASE64.encode(end_of(key)) } else { String::new() };
+        let (key, since) = (BASE64.encode(key), since.to_string());
+        json!({"requestRange": {"key": key, "range_end": end, "min_mod_revision": since}})
     }
 }
 
@@ -66,6 +71,7 @@ fn end_of(prefix: &str) -> String {
     format!("{}0", prefix.trim_end_matches('/'))
 }
 
+#[derive(Clone, Debug)]
 pub(crate) struct KeyValue {
     pub(crate) key: String,
     pub(crate) value: Vec<u8>,

@@ -1,0 +1,131 @@
+//! Reads that request only the changes since the last one.
+
+use crate::etcd_server::{named, start};
+use crate::{ALL_KEYS, addresses, delete, overwrite, post, process, record};
+use larder_etcd::{Discovery, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, Presence, TimeLimits};
+use larder_replica::{Coordinator, ShardMap};
+
+#[test]
+fn a_group_that_has_not_changed_is_read_by_the_revision_of_etcd() {
+    let Some(server) = start() else { return };
+    let a = process("a", 1);
+    let mut group = server.group("0");
+    let revision = group.swap(0, &record(1, &a)).unwrap().unwrap();
+    let mut presence = Presence::new(server.client(), &named("0"), &a, addresses(10));
+    presence.renew(false).unwrap();
+    let changes: [&dyn Fn(); 7] = [
+        &|| (),
+        &|| overwrite(&server, "settings/0", r#"{"ack":"writes"}"#),
+        &|| overwrite(&server, "transfer/0", r#"{"epoch":1,"to":null}"#),
+        &|| delete(&server, "transfer/0"),
+        &|| assert!(server.group("0").swap(revision, &record(2, &a)).unwrap().is_some()),
+        &|| delete(&server, "live/0/a"),
+        &|| delete(&server, "groups/0"),
+    ];
+    for (step, change) in changes.iter().enumerate() {
+        // From the second of two equal reads on, only the revision is read.
+        let seen = [(); 3].map(|()| group.read().unwrap());
+        assert!(seen[0] == seen[1] && seen[1] == seen[2], "{step}");
+        change();
+        let now = server.group("0").read().unwrap();
+        assert_eq!(group.read().unwrap(), now, "{step}");
+        assert_eq!(now == seen[0], step == 0, "{step}");
+    }
+}
+
+#[test]
+fn an_etcd_that_has_lost_its_data_is_read_completely() {
+    let (Some(first), Some(second)) = (start(), start()) else { return };
+    let settings = EtcdSettings {
+        urls: vec![first.url.clone(), second.url.clone()],
+        ..EtcdSettings::default()
+    };
+    let open = || Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap();
+    let (a, b) = (process("a", 1), process("b", 2));
+    overwrite(&first, "other", "");
+    first.group("0").swap(0, &record(1, &a)).unwrap().unwrap();
+    second.group("0").swap(0, &record(1, &b)).unwrap().unwrap();
+    overwrite(&second, "other", "");
+    overwrite(&first, "other", "");
+    let (mut map, mut group) =
+        (EtcdShardMap::new(open(), "demo".to_owned()), EtcdGroup::new(open(), named("0")));
+    for _ in 0..3 {
+        assert_eq!(map.read().unwrap().leaders["0"].record.leader, a);
+        assert_eq!(group.read().unwrap().record, Some(record(1, &a)));
+    }
+    // The second etcd has as many keys, and an earlier revision.
+    drop(first);
+    assert_eq!(map.read().unwrap().leaders["0"].record.leader, b);
+    assert_eq!(group.read().unwrap().record, Some(record(1, &b)));
+    assert!(group.read_revision().is_some());
+    drop(second);
+    group.read().unwrap_err();
+    assert_eq!(group.read_revision(), None, "the next read is a complete one");
+}
+
+/// The text of all keys and values of a replica.
+fn contents(map: &mut EtcdShardMap) -> String {
+    let view = map.read().unwrap();
+    let mut leaders: Vec<_> = view.leaders.iter().collect();
+    leaders.sort_by_key(|(group, _)| *group);
+    format!("{:?} {} {leaders:?} {:?}", view.map, view.revision, Discovery::listed(map.keys()))
+}
+
+#[test]
+fn reads_return_every_change_and_are_complete_only_after_deletions() {
+    let Some(server) = start() else { return };
+    let settings = EtcdSettings { urls: vec![server.url.clone()], ..EtcdSettings::default() };
+    let open = || {
+        let etcd = Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap();
+        EtcdShardMap::new(etcd, "demo".to_owned())
+    };
+    let records = [record(1, &process("a", 1)), record(2, &process("b", 2))];
+    let map = |slots: &str| format!(r#"{{"slots":{{"0":"{slots}"}}}}"#);
+    let list = |version| format!(r#"{{"version":{version},"servers":[]}}"#);
+    let put_record = |group: &str, which: usize| {
+        let mut group = server.group(group);
+        let revision = group.read().unwrap().revision;
+        group.swap(revision, &records[which]).unwrap().unwrap();
+    };
+    put_record("0", 0);
+    put_record("1", 0);
+    overwrite(&server, "map", &map("0-4095"));
+    let mut replica = open();
+    let mut complete = 0;
+    let mut check = |step: &str, is_complete: bool| {
+        let seen = contents(&mut replica);
+        assert_eq!(seen, contents(&mut open()), "{step}");
+        complete += u64::from(is_complete);
+        assert_eq!(replica.keys().complete_reads(), complete, "{step}");
+        seen
+    };
+    let first = check("the first read", true);
+    assert_eq!(check("no change", false), first);
+    // Another cluster in the same etcd.
+    EtcdShardMap::new(server.client(), "dem".to_owned())
+        .swap(0, &ShardMap::single_group("0"), &[])
+        .unwrap();
+    assert_eq!(check("a change elsewhere", false), first);
+    put_record("1", 1);
+    assert_ne!(check("a put", false), first);
+    overwrite(&server, "discovery", &list(7));
+    check("a new key", false);
+    delete(&server, "discovery");
+    check("a deletion of the newest key", true);
+    delete(&server, "groups/0");
+    check("a deletion of an old key", true);
+    delete(&server, "groups/1");
+    put_record("1", 0);
+    check("a key deleted and written again", false);
+    delete(&server, "groups/1");
+    put_record("2", 0);
+    check("a key deleted and another one written", true);
+    put_record("3", 0);
+    delete(&server, "groups/3");
+    check("a key written and deleted", false);
+    post(&server, "/v3/kv/deleterange", ALL_KEYS);
+    check("all keys deleted", true);
+    check("no key", false);
+    overwrite(&server, "map", &map("0-4095"));
+    check("a first key", false);
+}
