@@ -8,6 +8,8 @@
 //! ```
 
 mod coordination;
+#[cfg(test)]
+mod etcd_load;
 mod etcd_log;
 mod membership;
 mod registration;

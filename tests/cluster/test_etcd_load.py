@@ -1,0 +1,75 @@
+"""The requests of a group at rest to etcd, and the changes that the members find."""
+
+import re
+
+import httpx
+import pytest
+
+from group import Etcd, Group, decode, encode
+from server import wait_until
+from test_discovery import addresses, listed, servers_of
+
+pytestmark = pytest.mark.larder
+
+
+def calls(etcd):
+    """Returns the number of calls of each method that etcd has answered."""
+    text = httpx.get(etcd.url + "/metrics").text
+    found = {}
+    for method, count in re.findall(r'^grpc_server_handled_total{.*grpc_method="(\w+)".*} (\S+)$', text, re.MULTILINE):
+        found[method] = found.get(method, 0) + float(count)
+    return found
+
+
+def wait_until_at_rest(etcd):
+    """Waits until the members make 30 reads of the revision, and no other read. A member that read everything, or checked
+    its keys, periodically would make transactions, too."""
+
+    def is_at_rest():
+        before = calls(etcd)
+        wait_until(lambda: calls(etcd)["Range"] >= before["Range"] + 30, "reads of the revision")
+        after = calls(etcd)
+        return all(after[method] == before[method] for method in ("Txn", "LeaseGrant"))
+
+    wait_until(is_at_rest, "rest")
+
+
+def delete(etcd, key):
+    etcd.call("/v3/kv/deleterange", {"key": encode("/larder/1/" + key)})
+
+
+def keys(etcd):
+    """Returns all keys and values of the cluster."""
+    found = etcd.call("/v3/kv/range", {"key": encode("/larder/1/demo/"), "range_end": encode("/larder/1/demo0")})
+    return {decode(one["key"]): decode(one["value"]) for one in found["kvs"]}
+
+
+def test_members_at_rest_read_only_the_revision_and_find_each_change():
+    # The counters are those of the whole etcd, so other tests must not use it.
+    with Etcd() as etcd, Group(etcd, 3) as group:
+        check(etcd, group)
+
+
+def check(etcd, group):
+    for node in group:
+        wait_until(lambda: servers_of(listed(node)) == addresses(group), "all servers in the list")
+    wait_until_at_rest(etcd)
+    rest = keys(etcd)
+    # Operators' settings, in the key of the group.
+    for change, ack in ((lambda: etcd.overwrite("demo/settings/0", '{"ack":"writes"}'), "writes"),
+                        (lambda: delete(etcd, "demo/settings/0"), "deletes")):  # fmt: skip
+        change()
+        wait_until(lambda: all(node.seen()["ack"] == ack for node in group), f"--ack {ack}")
+    # The shard map: a planned move, and its end.
+    shown = rest["/larder/1/demo/map"]
+    etcd.overwrite("demo/map", shown.replace('"moves":{}', '"moves":{"1":"0-9"}'))
+    wait_until(lambda: all(node.seen()["slots_moving"] == "10" for node in group), "a planned move")
+    etcd.overwrite("demo/map", shown)
+    wait_until(lambda: all(node.seen()["slots_moving"] == "0" for node in group), "no planned move")
+    # The members repair deleted keys.
+    for name in ("live/0/n1", "nodes/0/n2", "map", "discovery"):
+        wait_until_at_rest(etcd)
+        delete(etcd, f"demo/{name}")
+        wait_until(lambda: f"/larder/1/demo/{name}" in keys(etcd), f"{name} in etcd")
+    wait_until_at_rest(etcd)
+    assert keys(etcd).keys() == rest.keys()
