@@ -101,7 +101,7 @@ pub(crate) enum ClusterCommand {
         /// Name of the group that receives slots
         #[arg(long, value_name = "GROUP")]
         to: String,
-        /// Number of slots to move [default: up to an even share]
+        /// Number of slots to move [default: as many as the group lacks for an even share]
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
         count: Option<u16>,
         /// Return after planning the moves [default: wait until all slots have moved]

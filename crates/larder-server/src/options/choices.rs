@@ -41,7 +41,7 @@ pub enum Ack {
     None,
     /// Wait for deletes and invalidations; after a failover, no reader sees a deleted item
     Deletes,
-    /// Wait for every change; after a failover, no answered change is lost
+    /// Wait for all changes; a failover loses no acknowledged change
     Writes,
 }
 
