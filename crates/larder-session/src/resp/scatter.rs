@@ -127,6 +127,8 @@ impl<E: Engine> Session<E> {
                     part.state = PartState::Remote(group, id);
                     scattered.parts.push_back(part);
                 }
+                // A request that the session sends again must not pass a flush.
+                Destination::AllGroups if !scattered.parts.is_empty() => break,
                 Destination::AllGroups => {
                     let (mut expected, mut local) = (Vec::new(), None);
                     reply::ok(&mut expected);
@@ -143,6 +145,9 @@ impl<E: Engine> Session<E> {
             scattered.len = ready.end;
             scattered.count(Some(ready.kind.class()));
             poll.left = poll.left.saturating_sub(1);
+            if *destination == Destination::AllGroups {
+                break;
+            }
         }
         scattered
     }

@@ -121,6 +121,8 @@ impl<E: Engine> Session<E> {
                     part.state = PartState::Remote(group, id);
                     scattered.parts.push_back(part);
                 }
+                // A request that the session sends again must not pass a flush.
+                Destination::AllGroups if !scattered.parts.is_empty() => break,
                 Destination::AllGroups => {
                     self.scatter_to_all_groups(
                         cx,
@@ -135,6 +137,9 @@ impl<E: Engine> Session<E> {
             scattered.len = ready.end;
             poll.left = poll.left.saturating_sub(1);
             scattered.count(batch.class(ready));
+            if *destination == Destination::AllGroups {
+                break;
+            }
         }
         self.pending = Pending::ScatterGather(scattered);
         Step::advance(0)

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 for_each_engine! { many_groups_reply_like_one_server malformed_requests_are_answered_in_order_by_many_groups requests_follow_moved_keys
-resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups a_part_with_a_result_is_not_sent_again an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
+resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups a_part_with_a_result_is_not_sent_again a_request_that_is_sent_again_does_not_pass_a_flush an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
 only_the_owner_answers_forwarded_requests }
 
 /// A shard map that assigns keys to groups by their last byte.
@@ -401,6 +401,77 @@ fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
         assert_eq!((text(&answered.0), answered.1), (text(replies.as_bytes()), is_closed));
         let requests = text(&requests.lock().unwrap());
         assert_eq!(requests, text(&[&stream[..], b"incr a 1\r\nincr a 1\r\n"].concat()));
+    }
+}
+
+/// Checks that a flush is sent only after the replies to all earlier requests, and later requests
+/// only after the replies to the flush. Otherwise, a change whose owner has changed could be sent
+/// again behind a flush that followed it, or a flush behind a change that followed it.
+fn a_request_that_is_sent_again_does_not_pass_a_flush(engine: TestEngine) {
+    /// A route to a group. The group refuses its first request and its first flush.
+    #[derive(Default)]
+    struct Refusing {
+        passed: Vec<(Vec<u8>, bool)>,
+        has_refused: [bool; 2],
+        sent: Arc<Mutex<Vec<&'static str>>>,
+    }
+    impl Route for Refusing {
+        fn pass(&mut self, bytes: &[u8], _: bool, _: &Waker) -> ForwardId {
+            let name = String::from_utf8_lossy(bytes).to_lowercase();
+            let is_flush = name.contains("flush");
+            let refuses = !std::mem::replace(&mut self.has_refused[usize::from(is_flush)], true);
+            self.sent.lock().unwrap().push(if is_flush { "flush" } else { "set" });
+            self.passed.push((bytes.to_vec(), refuses));
+            ForwardId(self.passed.len() as u64)
+        }
+        fn pass_rest(&mut self, _: &[u8], _: bool, _: &Waker) {}
+        fn has_room(&mut self, _: &Waker) -> bool {
+            true
+        }
+        fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
+            let (bytes, refuses) = &self.passed[usize::try_from(of.0).unwrap() - 1];
+            if *refuses {
+                return ForwardOutcome::Retry;
+            }
+            into.extend_from_slice(match bytes.first() {
+                Some(b's') => b"STORED\r\n",
+                Some(b'f') => b"OK\r\n",
+                _ => b"+OK\r\n",
+            });
+            ForwardOutcome::Done
+        }
+        fn resume(&mut self) {}
+        fn forget(&mut self) {}
+    }
+    let of_redis = |words: &[&[u8]]| {
+        let mut out = Vec::new();
+        larder_protocol::encode::resp::command(words, &mut out);
+        out
+    };
+    let memcached = [set("a", b"1"), b"flush_all\r\n".to_vec(), set("c", b"1")].concat();
+    let redis = [
+        of_redis(&[b"SET", b"a", b"1"]),
+        of_redis(&[b"FLUSHALL"]),
+        of_redis(&[b"SET", b"c", b"1"]),
+    ]
+    .concat();
+    let resp = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
+    for (client, stream, replies) in [
+        (TestClient::new(), memcached, "STORED\r\nOK\r\nSTORED\r\n"),
+        (resp(), redis, "+OK\r\n+OK\r\n+OK\r\n"),
+    ] {
+        let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
+        server.host.shard_map = by_last_byte(2);
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let of_routes = Arc::clone(&sent);
+        server.host.leader = Some(Box::new(move |_, _| {
+            Box::new(Refusing { sent: Arc::clone(&of_routes), ..Refusing::default() })
+        }));
+        let answered = Delivery::at_once().run_in(server, client, &stream);
+        assert_eq!((text(&answered.0), answered.1), (text(replies.as_bytes()), false));
+        // Both groups refuse the first flush.
+        let expected = [&["set"; 2][..], &["flush"; 4], &["set"]].concat();
+        assert_eq!(*sent.lock().unwrap(), expected);
     }
 }
 
