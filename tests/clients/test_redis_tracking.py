@@ -93,7 +93,7 @@ def of_prefixes(reader, writer, other):
 
 
 def of_redirected_messages(reader, writer, other):
-    """Yields replies and messages with `REDIRECT` to a connection in RESP2."""
+    """Yields the replies and messages of a client that redirects its messages to a RESP2 connection."""
     target = f"CLIENT TRACKING ON REDIRECT {other.number}"
     shown = lambda reply: reply.replace(str(other.number).encode(), b"N")
     yield other.ask("SUBSCRIBE __redis__:invalidate"), reader.ask(target), shown(reader.ask("CLIENT GETREDIR"))
@@ -104,7 +104,7 @@ def of_redirected_messages(reader, writer, other):
 
 
 def of_messages_to_resp3(reader, writer, other):
-    """Yields replies and messages with `REDIRECT` to a connection in RESP3. Such a connection need not subscribe."""
+    """The same with a RESP3 connection, which need not subscribe."""
     other.ask("HELLO 3", "CLIENT ID")
     yield reader.ask(f"CLIENT TRACKING ON REDIRECT {other.number}", "GET a"), writer.ask("SET a 1"), reader.ask(), other.ask()
     yield reader.ask("GET a"), other.ask("CLIENT TRACKING ON", "CLIENT TRACKING OFF"), writer.ask("SET a 1"), other.ask()

@@ -41,7 +41,7 @@ enum Command {
 enum Measure {
     /// Measure how many items a server holds per GiB of memory limit and per GiB of resident memory
     Fill(WithHelp<fill::Arguments>),
-    /// Replay a trace with look-aside caching and report the miss ratio, next to simulated caches
+    /// Replay a trace against a server, and compare its miss ratio with those of simulated caches
     Hitratio(Box<WithHelp<hitratio::Arguments>>),
     /// Measure client libraries with the calls of several threads or tasks
     Clients(WithHelp<clients::Arguments>),

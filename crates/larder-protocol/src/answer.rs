@@ -327,7 +327,7 @@ fn of_text(text: Text<'_>) -> Answer<'_> {
             Answer::Hit { value, returned: AnswerFields::Meta(Flags(Tokens(flags))) }
         }
         Text::End => Answer::End,
-        // Fast path: the replies to most stores and misses.
+        // Fast path: the replies to most stores and to lookups that miss.
         Text::Line(b"STORED") => Answer::Stored { returned: AnswerFields::Nothing },
         Text::Line(b"HD") => Answer::Done { returned: AnswerFields::Nothing },
         Text::Line(b"EN") => Answer::NotFound { returned: AnswerFields::Nothing },

@@ -1,4 +1,4 @@
-"""Reads the main figures of docs/performance.md and the comparison of README.md from the tables of docs/results."""
+"""Builds the table of main figures for docs/performance.md and the comparison for README.md from the result tables in docs/results."""
 
 import re
 from typing import NamedTuple

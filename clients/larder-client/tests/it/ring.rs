@@ -418,8 +418,8 @@ proptest! {
         }
     }
 
-    /// Tests all methods: a key whose server is usable keeps it, and the ring chooses a server for
-    /// every key if any server is usable.
+    /// Tests all hashing methods: a key keeps its server while that server is usable, and each key
+    /// has a server if any server is usable.
     #[test]
     fn a_usable_server_is_found((weights, _) in servers(), usable in any::<u16>()) {
         let nodes = nodes(&vec![1; weights.len()]);

@@ -282,7 +282,7 @@ impl RoleLog {
     }
 }
 
-/// Logs the pause that made another member replace this leader, if there was one.
+/// If a pause made another member replace this leader, logs how long the pause was.
 fn log_pause(pause: Option<Millis>) {
     if let Some(pause) = pause {
         tracing::warn!(

@@ -20,8 +20,8 @@ pub(crate) struct AdmittedLink {
     peer: u64,
     number: u64,
     /// Limits the time in which forwarded requests may change items. A later connection from the
-    /// peer closes it. On connections for other purposes, the fence only shows whether it was
-    /// closed.
+    /// peer closes the fence. On connections without forwarded requests, the fence has no other
+    /// effect than to show that a later connection exists.
     pub(crate) fence: Arc<Fence>,
 }
 

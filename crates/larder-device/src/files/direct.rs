@@ -39,7 +39,7 @@ const ALIGN_MAX: usize = 4096;
 fn set_flags(file: &File, flags: libc::c_int) -> bool {
     use std::os::fd::AsRawFd;
 
-    // SAFETY: the call has no pointers, and the descriptor is open.
+    // SAFETY: the call takes no pointers, and the descriptor is open.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) == 0 }
 }
 

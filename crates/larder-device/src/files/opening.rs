@@ -232,7 +232,7 @@ fn open_device(path: &Path, opening: &Opening, begun: Instant) -> Result<File, F
 fn wait_for_io(file: &File) -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
-    // SAFETY: the call has no pointers, and the descriptor is open.
+    // SAFETY: the call takes no pointers, and the descriptor is open.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -317,7 +317,7 @@ fn fill_holes(file: &File, len: u64) -> io::Result<()> {
 
     let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
     loop {
-        // SAFETY: the call has no pointers, and the descriptor is open.
+        // SAFETY: the call takes no pointers, and the descriptor is open.
         if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } == 0 {
             return Ok(());
         }

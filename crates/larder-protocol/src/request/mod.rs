@@ -169,8 +169,8 @@ pub struct Store<'b> {
     pub terminated: bool,
     /// The CAS that the item must have for the store. The outcome is `EX` if the CAS differs, and
     /// `NF` if there is no item. Append and prepend ignore the CAS if there is no item. The field
-    /// is also `None` if the CAS in the request has no effect. In an `ms`, this applies to any CAS
-    /// with the mode add, and to the CAS 0 with append or prepend.
+    /// is also `None` if the CAS in the request has no effect: in an `ms`, mode add ignores every
+    /// CAS, and modes append and prepend ignore a CAS of 0.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,

@@ -2,7 +2,7 @@
 
 /// The first letter that can be a flag.
 const FIRST: u8 = b'A';
-/// The number of bytes that can be flags, including the symbols between `Z` and `a`.
+/// The number of byte values from `A` to `z`, including the symbols between `Z` and `a`.
 pub(crate) const LETTERS: usize = (b'z' - FIRST + 1) as usize;
 
 /// A set of letters.

@@ -31,7 +31,7 @@ pub enum FrameError {
     /// Corrupt contents.
     #[error("corrupt frame: the checksum does not match")]
     Checksum,
-    /// A frame of this type with invalid fields, or of an unknown type.
+    /// A frame of an unknown type, or with invalid fields. The value is the frame's type.
     #[error("malformed frame of type {0}")]
     Malformed(u8),
 }

@@ -28,7 +28,7 @@ const SAMPLES_AHEAD: u64 = 10;
 /// The CAS values that this member may draw while it leads, and the ranges that it knows of.
 #[derive(Debug, Default)]
 pub(crate) struct CasReserve {
-    /// The first value that this process has not drawn, at the last call of
+    /// The lowest value that this process had not drawn at the last call of
     /// [`CasReserve::note_next`].
     next: u64,
     /// The highest end among the ranges that this member knows of.

@@ -22,7 +22,7 @@ pub struct Link {
     /// The state of the link.
     pub state: LinkState,
     /// Seconds since bytes last arrived from the leader. Bytes that arrive while the replication
-    /// lag is unknown do not count. `None` before the first heartbeat with a known lag.
+    /// lag is unknown do not count. `None` until the first heartbeat that shows the lag.
     pub silence_secs: Option<u64>,
     /// Seconds since the last connection to the leader was closed; `None` if no connection has been
     /// closed.

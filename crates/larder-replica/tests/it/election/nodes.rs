@@ -107,7 +107,7 @@ pub(super) struct World {
     pub(super) drawn: BTreeMap<u64, u64>,
     /// A second failure that stops a new leader soon after its election: the time, and the node.
     pub(super) second_failure: Option<(u64, usize)>,
-    /// Swaps that have timed out and still take effect, with the time at which they do.
+    /// Swaps that have timed out but will still take effect, each with the time of its effect.
     pub(super) strays: Vec<(u64, usize, Command)>,
     pub(super) trace: u64,
 }

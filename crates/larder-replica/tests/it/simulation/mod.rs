@@ -7,8 +7,8 @@
 //! items. A follower replaces the leader, even during a delta sync, and the leader's process stops
 //! or becomes a follower. Followers are paused. The clocks of the nodes run at different rates. In
 //! about half of the runs, journals are so short that they overrun. After each delivery, `world.rs`
-//! checks the order of each key's values. After all faults are repaired, it compares all items. It
-//! also checks that no key receives the same CAS value twice.
+//! checks the order of each key's values. After all faults are repaired, it compares the items of
+//! all members. It also checks that no key receives the same CAS value twice.
 //!
 //! ```text
 //! cargo test -p larder-replica --test it simulation::

@@ -8,8 +8,8 @@ const COUNT: u64 = 650;
 /// Values of this length take one segment of 64 KiB. The engine counts whole segments.
 const LEN: usize = 60_000;
 
-/// Ends transfers until the engine reports no more excess memory. Checks that the memory of the
-/// ended transfers equals the excess that the engine reported first.
+/// Ends transfers until the engine reports that no excess memory is left. Checks that the memory of
+/// the ended transfers equals the excess that the engine reported first.
 fn check_excess<T>(
     engine: &Handle,
     mut transfers: Vec<T>,

@@ -81,7 +81,7 @@ fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);
 }
 
-/// Idle handles must not occupy all memory with open segments, unless the writing handle can take
+/// The open segments of idle handles may fill the memory only if a handle that writes can take
 /// these segments over.
 #[test]
 fn idle_handles_leave_room_for_one_that_writes() {
