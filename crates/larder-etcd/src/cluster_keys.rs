@@ -6,65 +6,108 @@
 //! the keys of the reply contains all keys in etcd, with their values. If it has `n` keys, it has no
 //! others. If it has more, some were deleted, and a complete read follows. No sequence of changes
 //! between two reads is missed: a key that was deleted and written again is in the reply, too.
+//!
+//! This holds for one history of revisions. An etcd that is restored from a backup has another one.
+//! So complete reads also follow a failed request, and one another at an interval. They are spread
+//! over time, because each node makes them.
 
 use crate::client::Etcd;
 use crate::client::requests::{KeyValue, Range};
 use crate::cluster_key;
 use larder_replica::{CoordinatorError, Revision};
 use std::collections::BTreeMap;
+use std::ops::Range as TimeRange;
 use std::time::{Duration, Instant};
 
-/// The maximum time between two complete reads. They are necessary only if etcd has lost its data,
-/// and has reached the revision of the replica again before the next read.
-const COMPLETE_READ_INTERVAL: Duration = Duration::from_secs(60);
+/// The limits of the random time from a complete read to the next one, in seconds.
+const COMPLETE_READ_SECS: TimeRange<f64> = 45.0..75.0;
+/// The limits of the random time from a deletion or a failed request to the complete read that
+/// follows it, in seconds.
+const SOON_SECS: TimeRange<f64> = 0.0..2.0;
 
 /// A replica of all keys of a cluster.
 #[derive(Debug)]
 pub struct ClusterKeys {
     prefix: String,
     keys: BTreeMap<String, KeyValue>,
+    /// The number of keys in etcd that have the name of another key in the replica. Names that are
+    /// not UTF-8 can become equal.
+    equal_names: u64,
     /// The revision of etcd at the last read.
     revision: Revision,
-    /// The time of the last complete read; `None` if the next read must be complete.
-    complete_at: Option<Instant>,
+    /// The time of the last read; `None` before the first.
+    read_at: Option<Instant>,
+    /// The time of the next complete read; `None` before the first.
+    complete_due: Option<Instant>,
     complete_reads: u64,
 }
 
 impl ClusterKeys {
     /// Creates an empty replica. The first [`Self::update`] reads all keys.
     pub(crate) fn new(cluster: &str) -> Self {
-        let (prefix, keys) = (cluster_key(cluster), BTreeMap::new());
-        Self { prefix, keys, revision: 0, complete_at: None, complete_reads: 0 }
+        Self {
+            prefix: cluster_key(cluster),
+            keys: BTreeMap::new(),
+            equal_names: 0,
+            revision: 0,
+            read_at: None,
+            complete_due: None,
+            complete_reads: 0,
+        }
     }
 
-    /// Reads the changes since the last call. After an error the replica is as it was before.
+    /// Reads the changes since the last call, or all keys if a complete read is due. After an
+    /// error, the replica is as it was before.
     pub(crate) fn update(&mut self, etcd: &mut Etcd) -> Result<(), CoordinatorError> {
-        let is_recent = |at: Instant| at.elapsed() < COMPLETE_READ_INTERVAL;
-        if self.complete_at.is_some_and(is_recent) && self.read_changes(etcd)? {
-            return Ok(());
-        }
-        self.complete_at = None;
         let requested_at = Instant::now();
-        let all = Range::Under(self.prefix.clone());
-        let Changes { keys, revision, .. } = read(etcd, &all)?;
+        if self.complete_due.is_none() || self.is_due() || !self.read_changes(etcd)? {
+            self.read_all(etcd)?;
+        }
+        self.read_at = Some(requested_at);
+        Ok(())
+    }
+
+    fn read_all(&mut self, etcd: &mut Etcd) -> Result<(), CoordinatorError> {
+        let Changes { keys, count, revision } = read(etcd, &Range::Under(self.prefix.clone()))?;
         self.keys = keys.into_iter().map(|one| (one.key.clone(), one)).collect();
-        (self.revision, self.complete_at) = (revision, Some(requested_at));
+        self.equal_names = count.saturating_sub(self.keys.len() as u64);
+        (self.revision, self.complete_due) = (revision, Some(after(COMPLETE_READ_SECS)));
         self.complete_reads += 1;
         Ok(())
     }
 
-    /// Returns false if all keys must be read: some were deleted, or etcd has lost its last
-    /// revisions.
+    /// Reads the changes. Returns false if etcd has lost its last revisions.
     fn read_changes(&mut self, etcd: &mut Etcd) -> Result<bool, CoordinatorError> {
         let since = Range::ChangedUnder(self.prefix.clone(), self.revision + 1);
-        let Changes { keys, count, revision } = read(etcd, &since)?;
-        let added = keys.iter().filter(|one| !self.keys.contains_key(&one.key)).count();
-        if (self.keys.len() + added) as u64 != count || revision < self.revision {
+        let changes = read(etcd, &since).inspect_err(|_| self.read_all_soon());
+        let Changes { keys, count, revision } = changes?;
+        if revision < self.revision {
             return Ok(false);
         }
         self.keys.extend(keys.into_iter().map(|one| (one.key.clone(), one)));
         self.revision = revision;
+        if self.keys.len() as u64 + self.equal_names != count {
+            self.read_all_soon();
+        }
         Ok(true)
+    }
+
+    /// Plans a complete read, because the replica may have keys or values that etcd does not have.
+    pub(crate) fn read_all_soon(&mut self) {
+        let soon = after(SOON_SECS);
+        self.complete_due = self.complete_due.map(|due| due.min(soon));
+    }
+
+    /// Returns whether a complete read is due.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.complete_due.is_some_and(|due| due <= Instant::now())
+    }
+
+    /// Returns whether the last read was requested within this time.
+    #[must_use]
+    pub fn is_younger(&self, than: Duration) -> bool {
+        self.read_at.is_some_and(|read_at| read_at.elapsed() < than)
     }
 
     /// Returns the revision of etcd at the last read.
@@ -89,6 +132,11 @@ impl ClusterKeys {
         let below = self.keys.range(start.clone()..);
         below.map(|(_, one)| one).take_while(move |one| one.key.starts_with(&start))
     }
+}
+
+/// Returns a random time from now, within these limits in seconds.
+fn after(seconds: TimeRange<f64>) -> Instant {
+    Instant::now() + Duration::from_secs_f64(rand::random_range(seconds))
 }
 
 /// The reply to a read of a range.

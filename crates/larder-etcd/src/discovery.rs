@@ -5,7 +5,7 @@ use crate::client::requests::KeyValue;
 use crate::cluster_key;
 use crate::cluster_keys::ClusterKeys;
 use crate::records::read_addresses;
-use larder_replica::CoordinatorError;
+use larder_replica::{CoordinatorError, Revision};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -53,14 +53,9 @@ impl DiscoveryKeeper {
         format!("{}discovery", cluster_key(&self.cluster))
     }
 
-    /// Computes the list from the nodes and their leases in `keys`, and writes it if it has changed.
-    /// Returns the computed list.
-    ///
-    /// If another leader changes the list at the same time, etcd keeps the list of that leader.
-    ///
-    /// # Errors
-    /// [`CoordinatorError`].
-    pub fn update(&mut self, keys: &ClusterKeys) -> Result<Discovery, CoordinatorError> {
+    /// Computes the list from the nodes and their leases in `keys`. If it differs from the list in
+    /// etcd, also returns the revision of that list, for [`Self::write`].
+    pub fn compute(&mut self, keys: &ClusterKeys) -> (Discovery, Option<Revision>) {
         let (list, revision) = decode(keys.get("discovery"));
         let live: BTreeSet<_> = keys.of_kind("live").filter_map(KeyValue::member).collect();
         let now = Instant::now();
@@ -81,13 +76,20 @@ impl DiscoveryKeeper {
         }
         let servers: Vec<String> = servers.into_iter().collect();
         if servers == list.servers {
-            return Ok(list);
+            return (list, None);
         }
         // Clients parse the version as a signed 32-bit number.
-        let list = Discovery { version: (list.version + 1) & 0x7fff_ffff, servers };
-        let text = serde_json::to_vec(&list).unwrap_or_default();
-        self.etcd.replace(&self.key(), revision, &text)?;
-        Ok(list)
+        (Discovery { version: (list.version + 1) & 0x7fff_ffff, servers }, Some(revision))
+    }
+
+    /// Writes a list if the one in etcd has this revision. If another leader has changed the list,
+    /// etcd keeps the list of that leader.
+    ///
+    /// # Errors
+    /// [`CoordinatorError`]: the list may have been written.
+    pub fn write(&mut self, list: &Discovery, revision: Revision) -> Result<(), CoordinatorError> {
+        let text = serde_json::to_vec(list).unwrap_or_default();
+        self.etcd.replace(&self.key(), revision, &text).map(drop)
     }
 }
 

@@ -14,6 +14,11 @@ use larder_replica::{
     TRANSFER_TIME_MAX,
 };
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A read is quick if etcd has answered within this time. Only after a quick read, the next one may
+/// begin with a request for the revision.
+const QUICK_READ_MAX: Duration = Duration::from_millis(200);
 
 /// The lifetime of a request for a leadership transfer, in seconds.
 pub const TRANSFER_REQUEST_SECS: u64 = 5;
@@ -29,7 +34,7 @@ pub struct EtcdGroup {
     /// The last read, and the revision of etcd at that time. `None` before the first, and after a
     /// failure.
     last: Option<(Revision, GroupView)>,
-    /// Whether the last two reads have shown the same revision of etcd.
+    /// Whether the last two reads have shown the same revision of etcd, and the last one was quick.
     is_quiet: bool,
 }
 
@@ -46,12 +51,13 @@ impl EtcdGroup {
         self.last.as_ref().map(|(revision, _)| *revision)
     }
 
-    fn read_all(&mut self) -> Result<(Revision, GroupView), CoordinatorError> {
+    /// Reads the group, in a call that has started at `start`.
+    fn read_all(&mut self, start: Instant) -> Result<(Revision, GroupView), CoordinatorError> {
         let under = |kind| Range::Under(format!("{}/", self.name.key(kind)));
         let one = |kind| Range::One(self.name.key(kind));
         let ranges =
             [one("groups"), under("live"), under("nodes"), one("settings"), one("transfer")];
-        let (answers, revision) = self.etcd.read_with_revision(&ranges)?;
+        let (answers, revision) = self.etcd.read_since(start, &ranges)?;
         let mut answers = answers.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         let (record, live, nodes) = (next(), next(), next());
@@ -133,18 +139,20 @@ pub enum Forgotten {
 
 impl Coordinator for EtcdGroup {
     fn read(&mut self) -> Result<GroupView, CoordinatorError> {
-        let last = self.last.take();
+        let (start, last) = (Instant::now(), self.last.take());
         if self.is_quiet
             && let Some((revision, view)) = &last
-            && self.etcd.revision(&self.name.key("groups"))? == *revision
+            && self.etcd.revision(&self.name.key("groups"), QUICK_READ_MAX) == Ok(*revision)
         {
             // No key in etcd has changed. This request costs etcd half as much as the other one.
             let view = view.clone();
             self.last = last;
             return Ok(view);
         }
-        let (revision, view) = self.read_all()?;
-        self.is_quiet = last.is_some_and(|(before, _)| before == revision);
+        // Both requests together have the time limit of one call.
+        let (revision, view) = self.read_all(start)?;
+        let is_same = last.is_some_and(|(before, _)| before == revision);
+        self.is_quiet = is_same && start.elapsed() < QUICK_READ_MAX;
         self.last = Some((revision, view.clone()));
         Ok(view)
     }

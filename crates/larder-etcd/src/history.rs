@@ -4,6 +4,7 @@
 use crate::client::requests::Range;
 use crate::client::{EarlierValue, Etcd};
 use larder_replica::{CoordinatorError, Revision};
+use std::time::Instant;
 
 /// [`restore`] reads at most this many earlier revisions of a key.
 const MALFORMED_MAX: usize = 10;
@@ -46,7 +47,7 @@ pub(crate) fn restore_deleted(
     key: &str,
     existed_at: Revision,
 ) -> Result<bool, CoordinatorError> {
-    let mut absent_at = etcd.revision(key)?;
+    let (_, mut absent_at) = etcd.read_since(Instant::now(), &[Range::One(key.to_owned())])?;
     let mut last = None;
     let mut low = existed_at;
     // Binary search for the revision that deleted the key.

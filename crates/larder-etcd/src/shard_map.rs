@@ -71,6 +71,12 @@ impl EtcdShardMap {
         Ok(ShardMapView { map, revision, leaders: leaders.collect(), etcd_revision })
     }
 
+    /// Makes a read soon return all keys, because a request to etcd has failed: it may have been
+    /// restored from a backup.
+    pub fn expect_another_history(&mut self) {
+        self.keys.read_all_soon();
+    }
+
     /// Returns the keys of the cluster as of the last [`Self::read`].
     #[must_use]
     pub fn keys(&self) -> &ClusterKeys {

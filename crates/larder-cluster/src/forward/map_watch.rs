@@ -3,7 +3,7 @@
 
 use super::forwarder_set::Forwarders;
 use super::owner::RemoteGroup;
-use crate::group::{Group, ShardMapKeeper};
+use crate::group::{EtcdLog, Group, ShardMapKeeper};
 use crate::peers::{Credentials, Stop};
 use larder_session::GroupIndex;
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// The interval of checks for failed exports, and for changes of the list of servers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The pause before the next read if etcd did not answer, or has no map yet.
+/// The minimum pause before the next read if etcd did not answer, or has no map yet. The maximum is
+/// twice as long.
 const RETRY: Duration = Duration::from_millis(100);
 /// The minimum time between two successful reads.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -36,9 +37,9 @@ impl MapWatch<'_> {
     pub(crate) fn run(&self) {
         let topology = &self.group.topology;
         let mut connected: BTreeMap<GroupIndex, JoinHandle<()>> = BTreeMap::new();
-        let mut is_due = true;
+        let (mut is_due, mut log) = (true, EtcdLog::default());
         while !self.stop.is_set() {
-            let is_read = !is_due || self.keeper.read().is_ok();
+            let is_read = !is_due || self.read(&mut log);
             let is_known = is_read && self.keeper.revoke_release().is_ok();
             let is_known = is_known && topology.map().0.is_some();
             self.keeper.update_discovery();
@@ -53,15 +54,26 @@ impl MapWatch<'_> {
             }
             if is_known {
                 self.stop.wait(PAUSE);
-                is_due = topology.wait_until_due(CHECK_INTERVAL);
+                is_due = topology.wait_until_due(CHECK_INTERVAL) || self.keeper.is_due();
             } else {
-                self.stop.wait(RETRY);
+                // All nodes lose the same etcd at the same time.
+                self.stop.wait(RETRY.mul_f64(rand::random_range(1.0..2.0)));
                 is_due = true;
             }
         }
         for thread in connected.into_values() {
             let _ = thread.join();
         }
+    }
+
+    /// Reads the map. Logs an error, unless reads of the group fail, too: their errors are in the
+    /// log.
+    fn read(&self, log: &mut EtcdLog) -> bool {
+        let answer = self.keeper.read();
+        if answer.is_ok() || self.group.has_etcd() {
+            log.note(&answer);
+        }
+        answer.is_ok()
     }
 
     /// Starts the forwarder to another group. Returns `None` if spawning its thread failed.

@@ -27,6 +27,10 @@ const _: () = assert!(
         < Duration::from_secs(LEASE_SECS).as_millis()
 );
 
+/// The interval at which the renewing thread checks whether the keys of the process are missing in
+/// etcd.
+const KEYS_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
 /// How long an in-sync member may take to replace a leader whose lease has ended.
 const SUCCESSION_TIME: Duration = Duration::from_secs(3);
 
@@ -98,10 +102,9 @@ impl Coordination {
         let has_keys = view.is_some_and(|view| {
             view.is_live(&me) && view.addresses.get(&me.node) == Some(&self.addresses)
         });
-        self.group.has_keys.store(has_keys, Ordering::Relaxed);
-        if let Some(revision) = revision {
-            self.group.topology.note_etcd_revision(requested_at, revision);
-        }
+        let seen = revision.filter(|_| has_keys).unwrap_or_default();
+        self.group.keys_seen.store(seen, Ordering::Relaxed);
+        self.group.topology.note_etcd_revision(requested_at, revision);
     }
 
     /// Renews the process's lease until the node shuts down, and then revokes it.
@@ -113,10 +116,18 @@ impl Coordination {
         mut registration: Registration,
         stop: &Stop,
     ) -> Result<(), MembershipError> {
+        let mut checked = 0;
         while !stop.is_set() {
-            let start = Instant::now();
-            registration.renew(!self.group.has_keys.load(Ordering::Relaxed))?;
-            stop.wait(LEASE_RENEWAL_INTERVAL.saturating_sub(start.elapsed()));
+            let (start, seen) = (Instant::now(), self.group.keys_seen.load(Ordering::Relaxed));
+            // Any change in etcd may concern the keys of this process, for example the lease of
+            // `live`. A read of the group does not show the lease.
+            registration.renew(seen == 0 || seen != checked)?;
+            checked = seen;
+            let is_lost = || seen != 0 && self.group.keys_seen.load(Ordering::Relaxed) == 0;
+            while !stop.is_set() && !is_lost() && start.elapsed() < LEASE_RENEWAL_INTERVAL {
+                let left = LEASE_RENEWAL_INTERVAL.saturating_sub(start.elapsed());
+                stop.wait(left.min(KEYS_POLL_INTERVAL));
+            }
         }
         registration.revoke();
         Ok(())

@@ -8,14 +8,14 @@ const ERRORS_MAX: usize = 8;
 /// Logs each reason for which requests to etcd fail in a series of failed requests, and the first
 /// success after it. The first error may be a timeout while the cause is another one.
 #[derive(Default)]
-pub(super) struct EtcdLog {
+pub(crate) struct EtcdLog {
     /// The logged errors of the current series.
     logged: Vec<CoordinatorError>,
 }
 
 impl EtcdLog {
     /// Logs an error unless its reason was logged before in the series, and the end of a series.
-    pub(super) fn note<T>(&mut self, answer: &Result<T, CoordinatorError>) {
+    pub(crate) fn note<T>(&mut self, answer: &Result<T, CoordinatorError>) {
         match answer {
             Ok(_) if !self.logged.is_empty() => {
                 tracing::info!("etcd: requests succeed again");

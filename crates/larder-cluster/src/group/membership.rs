@@ -125,8 +125,9 @@ pub struct Group {
     /// The members that replies wait for although they are not in sync yet. Maps a member's
     /// incarnation to the time up to which the member has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
-    /// Whether the last read of the group has shown both keys of this process, `live` and `nodes`.
-    pub(super) has_keys: AtomicBool,
+    /// The revision of etcd at which the last read of the group has shown both keys of this
+    /// process, `live` and `nodes`; 0 if it has not shown them.
+    pub(super) keys_seen: AtomicU64,
     /// The cluster's identity.
     pub(crate) identity: Arc<ClusterIdentity>,
     /// The counters for this node's calls to etcd.
@@ -161,7 +162,7 @@ impl Group {
             elections: AtomicU64::new(0),
             journals: OnceLock::new(),
             joining: Mutex::default(),
-            has_keys: AtomicBool::new(false),
+            keys_seen: AtomicU64::new(0),
             etcd: Arc::default(),
             discovery: Mutex::default(),
         }
@@ -511,6 +512,11 @@ impl Group {
     /// Returns the current role of this node.
     pub fn role(&self) -> Role {
         self.read(Member::role)
+    }
+
+    /// Returns whether the last read of the group has succeeded, and has shown this process.
+    pub(crate) fn has_etcd(&self) -> bool {
+        self.keys_seen.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the name and incarnation of this process.

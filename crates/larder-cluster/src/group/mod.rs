@@ -17,6 +17,7 @@ mod shard_map;
 mod topology;
 
 pub(crate) use coordination::Coordination;
+pub(crate) use etcd_log::EtcdLog;
 pub use membership::{Group, GroupConfig, addresses};
 pub use registration::MembershipError;
 pub(crate) use shard_map::{ExportingLeader, FinishError, ShardMapKeeper};

@@ -1,7 +1,8 @@
-//! Reads and swaps of the shard map in etcd, and of the list of servers for clients. A lock serializes them, so that the topology never
-//! returns to an older map.
+//! Reads and swaps of the shard map in etcd, and of the list of servers for clients. A lock
+//! serializes reads and swaps of the map, so that the topology never returns to an older map.
 
 use super::membership::Group;
+use super::topology::MAP_AGE_MAX;
 use larder_etcd::{Discovery, DiscoveryKeeper, Etcd, EtcdSettings, EtcdShardMap};
 use larder_replica::{
     Completion, CoordinatorError, FinishedImport, Migration, Process, Revision, ShardMap,
@@ -72,8 +73,12 @@ impl ShardMapKeeper {
     /// Reads the map and the leaders. If this node leads, it repairs a malformed or absent map.
     pub(crate) fn read(&self) -> Result<(), CoordinatorError> {
         let mut etcd = self.lock();
+        if !self.group.topology.is_confirmed() {
+            etcd.expect_another_history();
+        }
         let mut requested_at = Instant::now();
         let mut view = etcd.read();
+        self.group.topology.note_attempt();
         let is_faulty = match &view {
             Ok(view) => view.map.is_none(),
             Err(error) => matches!(error, CoordinatorError::MalformedValue(_)),
@@ -91,19 +96,30 @@ impl ShardMapKeeper {
     /// leader of a group also writes a changed list to etcd.
     pub(crate) fn update_discovery(&self) {
         let group = &self.group;
-        if !group.topology.is_current(Duration::MAX) {
-            return;
-        }
-        let etcd = self.lock();
-        let list = if group.leading_epoch().is_some() {
-            let mut keeper = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
-            keeper.update(etcd.keys())
-        } else {
-            Ok(Discovery::listed(etcd.keys()))
+        let mut keeper = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
+        let (list, replaced) = {
+            let etcd = self.lock();
+            let keys = etcd.keys();
+            if !keys.is_younger(MAP_AGE_MAX) && !group.topology.is_current(Duration::MAX) {
+                return;
+            }
+            match group.leading_epoch() {
+                Some(_) => keeper.compute(keys),
+                None => (Discovery::listed(keys), None),
+            }
         };
-        if let Ok(list) = list {
-            *group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
+        if let Some(revision) = replaced {
+            if keeper.write(&list, revision).is_err() {
+                return;
+            }
+            group.topology.read_soon();
         }
+        *group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
+    }
+
+    /// Returns whether the next read must return all keys, even if etcd has not changed.
+    pub(crate) fn is_due(&self) -> bool {
+        self.lock().keys().is_due()
     }
 
     /// Replaces a malformed map by the previous one. If the map is absent, writes the last map that

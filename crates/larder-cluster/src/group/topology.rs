@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A map of this age or older no longer counts as current.
-const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
+pub(super) const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
 /// The age of the map at which a read is due. Members read their group at least every 500 ms, which
 /// renews the map if nothing has changed, so this age means that such a read is late.
 const MAP_RENEWAL_AGE: Duration = Duration::from_millis(600);
@@ -54,7 +54,10 @@ struct TopologyState {
     groups: Vec<GroupIndex>,
     /// The send time of the last read that returned a map; `None` before the first.
     read_at: Option<Instant>,
-    /// The revision of etcd at the last read; `None` before the first, and if there was no map.
+    /// The time of the last attempt to read the map; `None` before the first.
+    tried_at: Option<Instant>,
+    /// The revision of etcd at the last read; `None` before the first, if there was no map, and
+    /// after a failed read of the group.
     etcd_revision: Option<Revision>,
     is_due: bool,
 }
@@ -82,6 +85,7 @@ impl Topology {
                 leaders: BTreeMap::new(),
                 groups: vec![GroupIndex::OWN],
                 read_at: None,
+                tried_at: None,
                 etcd_revision: None,
                 is_due: true,
             }),
@@ -197,24 +201,38 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    /// Notes that etcd had this revision at `requested_at` or later. If the map was read at this
-    /// revision, no key has changed since, so the map counts as read at that time. At a later
-    /// revision, requests a read.
-    pub(crate) fn note_etcd_revision(&self, requested_at: Instant, revision: Revision) {
+    /// Notes a read of the group. etcd had this revision at `requested_at` or later; `None` if the
+    /// read has failed. If the map was read at this revision, no key has changed since, so the map
+    /// counts as read at that time. At a later revision, requests a read of the map. After a failed
+    /// read, an equal revision proves nothing: etcd may have been restored from a backup.
+    pub(crate) fn note_etcd_revision(&self, requested_at: Instant, revision: Option<Revision>) {
         let mut known = self.known();
-        match known.etcd_revision {
-            Some(seen) if seen == revision => {
+        match (known.etcd_revision, revision) {
+            (_, None) => known.etcd_revision = None,
+            (Some(seen), Some(revision)) if seen == revision => {
                 known.read_at = known.read_at.max(Some(requested_at));
                 drop(known);
                 self.changed.notify_all();
             }
             // The map was read after this revision.
-            Some(seen) if seen > revision => (),
+            (Some(seen), Some(revision)) if seen > revision => (),
             _ => {
                 known.is_due = true;
                 self.due.notify_all();
             }
         }
+    }
+
+    /// Returns whether the last read of the map has found one, and no read of the group has failed
+    /// since.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.known().etcd_revision.is_some()
+    }
+
+    /// Notes an attempt to read the map. The next read is not due because of the map's age for
+    /// [`MAP_RENEWAL_AGE`].
+    pub(crate) fn note_attempt(&self) {
+        self.known().tried_at = Some(Instant::now());
     }
 
     /// Updates the map after a swap by this node.
@@ -324,13 +342,14 @@ impl Topology {
         self.due.notify_all();
     }
 
-    /// Waits until a read of the map is due, for at most `time`: it is requested, or the map is too
-    /// old. Clears the request. Returns whether a read is due.
+    /// Waits until a read of the map is due, for at most `time`: it is requested, or both the map
+    /// and the last attempt are too old. Clears the request. Returns whether a read is due.
     pub(crate) fn wait_until_due(&self, time: Duration) -> bool {
         let start = Instant::now();
         let mut known = self.known();
         loop {
-            let age = known.read_at.map_or(MAP_RENEWAL_AGE, |read_at| read_at.elapsed());
+            let last = known.read_at.max(known.tried_at);
+            let age = last.map_or(MAP_RENEWAL_AGE, |last| last.elapsed());
             if std::mem::take(&mut known.is_due) || age >= MAP_RENEWAL_AGE {
                 return true;
             }
@@ -451,27 +470,36 @@ mod tests {
         let now = Instant::now();
         let old = now.checked_sub(MAP_RENEWAL_AGE).unwrap();
         assert!(is_due(), "there is no map");
-        topology.note_etcd_revision(now, 0);
+        topology.note_etcd_revision(now, Some(0));
         assert!(
             !topology.is_current(Duration::MAX),
             "the revision of an absent map proves nothing"
         );
         topology.note(old, ShardMapView { etcd_revision: 7, ..ShardMapView::default() });
-        topology.note_etcd_revision(now, 7);
+        topology.note_etcd_revision(now, Some(7));
         assert!(is_due() && !topology.is_current(Duration::MAX), "etcd has no map");
         topology.note(old, seen_at(7));
         assert!(is_due(), "the map is old");
-        topology.note_etcd_revision(now, 7);
+        topology.note_etcd_revision(now, Some(7));
         assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE), "nothing has changed");
         // A late reply does not make the map older, and an earlier revision proves nothing.
-        topology.note_etcd_revision(old, 7);
-        topology.note_etcd_revision(now, 6);
+        topology.note_etcd_revision(old, Some(7));
+        topology.note_etcd_revision(now, Some(6));
         assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE));
-        topology.note_etcd_revision(now, 8);
+        topology.note_etcd_revision(now, Some(8));
         assert!(is_due() && !is_due(), "a key has changed");
         topology.note(old, seen_at(8));
-        topology.note_etcd_revision(now, 7);
+        topology.note_etcd_revision(now, Some(7));
         assert!(is_due() && !topology.is_current(MAP_RENEWAL_AGE), "the map is old");
+        topology.note(old, seen_at(8));
+        topology.note_etcd_revision(now, None);
+        assert!(!topology.is_confirmed());
+        topology.note_etcd_revision(now, Some(8));
+        let is_current = topology.is_current(MAP_RENEWAL_AGE);
+        assert!(is_due() && !is_current, "after a failed read, an equal revision proves nothing");
+        // An attempt without success delays the next one.
+        topology.note_attempt();
+        assert!(!is_due());
     }
 
     #[test]

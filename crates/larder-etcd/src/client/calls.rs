@@ -51,6 +51,8 @@ pub struct Etcd {
     at: usize,
     login: Option<Login>,
     counters: Arc<EtcdCounters>,
+    /// The start of the time limit of the current call; `None` if it starts with the call.
+    started: Option<Instant>,
     /// The cluster identity that etcd must have to execute a transaction.
     identity: Option<Arc<ClusterIdentity>>,
 }
@@ -141,7 +143,16 @@ impl Etcd {
         let (agent, login) = (config.new_agent(), settings.login.clone());
         let counters = Arc::clone(&settings.counters);
         let identity = settings.identity.clone();
-        Ok(Self { agent, limits, urls: urls.into(), at: 0, login, counters, identity })
+        Ok(Self {
+            agent,
+            limits,
+            urls: urls.into(),
+            at: 0,
+            login,
+            counters,
+            started: None,
+            identity,
+        })
     }
 
     /// Sends a request to one server after the other until one executes it. Starts no request that
@@ -158,7 +169,8 @@ impl Etcd {
 
     /// Does the work of [`Self::call`], which also counts the call.
     fn try_servers(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
-        let (start, mut last) = (Instant::now(), CoordinatorError::NoServer);
+        let start = self.started.unwrap_or_else(Instant::now);
+        let mut last = CoordinatorError::NoServer;
         // The last request must start before this time has passed.
         let start_max = self.limits.call - self.limits.request;
         let (mut servers_left, mut token_refused) = (self.urls.len(), false);
@@ -209,16 +221,21 @@ impl Etcd {
         &mut self,
         ranges: &[Range],
     ) -> Result<Vec<Vec<KeyValue>>, CoordinatorError> {
-        self.read_with_revision(ranges).map(|(read, _)| read)
+        self.read_since(Instant::now(), ranges).map(|(read, _)| read)
     }
 
-    /// Reads several ranges in one transaction. Also returns the revision of etcd.
-    pub(crate) fn read_with_revision(
+    /// Reads several ranges in one transaction, whose time limit starts at `start`. Also returns
+    /// the revision of etcd.
+    pub(crate) fn read_since(
         &mut self,
+        start: Instant,
         ranges: &[Range],
     ) -> Result<(Vec<Vec<KeyValue>>, u64), CoordinatorError> {
         let requests: Vec<Value> = ranges.iter().map(Range::request).collect();
-        let Transaction { ranges: read, revision, .. } = self.transact(&[], &requests, &[])?;
+        self.started = Some(start);
+        let done = self.transact(&[], &requests, &[]);
+        self.started = None;
+        let Transaction { ranges: read, revision, .. } = done?;
         let is_complete = read.len() == ranges.len();
         let missing = CoordinatorError::MalformedReply("a list of responses");
         is_complete.then_some((read, revision)).ok_or(missing)
@@ -242,10 +259,26 @@ impl Etcd {
         }
     }
 
-    /// Returns the current revision of etcd. The client must have the permission to read `key`.
-    pub(crate) fn revision(&mut self, key: &str) -> Result<u64, CoordinatorError> {
+    /// Requests the current revision of etcd from one server, which must answer within
+    /// `time_limit`. The client must have the permission to read `key`.
+    pub(crate) fn revision(
+        &mut self,
+        key: &str,
+        time_limit: Duration,
+    ) -> Result<u64, CoordinatorError> {
         let range = json!({"key": BASE64.encode(key), "count_only": true});
-        revision(&self.call("/v3/kv/range", &range)?)
+        let (start, token) = (Instant::now(), self.token(time_limit)?);
+        let url = self.urls.get(self.at).map_or("", String::as_str);
+        let limit = Some(time_limit);
+        let answer = post(&self.agent, url, "/v3/kv/range", &range, token.as_deref(), limit);
+        self.counters.note(start.elapsed(), answer.is_ok());
+        match answer {
+            Ok(answer) => revision(&answer),
+            Err(error) => {
+                self.at = (self.at + 1) % self.urls.len();
+                Err(error.error)
+            }
+        }
     }
 
     /// Executes the requests `success` if all comparisons are true, and `failure` otherwise. If the

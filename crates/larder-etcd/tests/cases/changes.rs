@@ -4,6 +4,7 @@ use crate::etcd_server::{named, start};
 use crate::{ALL_KEYS, addresses, delete, overwrite, post, process, record};
 use larder_etcd::{Discovery, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, Presence, TimeLimits};
 use larder_replica::{Coordinator, ShardMap};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_group_that_has_not_changed_is_read_by_the_revision_of_etcd() {
@@ -63,6 +64,40 @@ fn an_etcd_that_has_lost_its_data_is_read_completely() {
     assert_eq!(group.read_revision(), None, "the next read is a complete one");
 }
 
+/// Waits until the next read of a replica is complete. This takes at most two seconds after a
+/// deletion.
+fn wait_for_complete_read(replica: &EtcdShardMap) {
+    let start = Instant::now();
+    while !replica.keys().is_due() {
+        assert!(start.elapsed() < Duration::from_secs(3));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn after_a_failed_request_a_replica_is_replaced_even_if_etcd_has_a_later_revision() {
+    let (Some(first), Some(second)) = (start(), start()) else { return };
+    let settings = EtcdSettings {
+        urls: vec![first.url.clone(), second.url.clone()],
+        ..EtcdSettings::default()
+    };
+    let etcd = Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap();
+    let mut map = EtcdShardMap::new(etcd, "demo".to_owned());
+    let (a, b) = (process("a", 1), process("b", 2));
+    first.group("0").swap(0, &record(1, &a)).unwrap().unwrap();
+    second.group("0").swap(0, &record(1, &b)).unwrap().unwrap();
+    overwrite(&second, "other", "");
+    overwrite(&first, "other", "");
+    overwrite(&second, "other", "");
+    map.read().unwrap();
+    drop(first);
+    // The record of the second etcd is older than the replica.
+    assert_eq!(map.read().unwrap().leaders["0"].record.leader, a);
+    map.expect_another_history();
+    wait_for_complete_read(&map);
+    assert_eq!(map.read().unwrap().leaders["0"].record.leader, b);
+}
+
 /// The text of all keys and values of a replica.
 fn contents(map: &mut EtcdShardMap) -> String {
     let view = map.read().unwrap();
@@ -72,7 +107,7 @@ fn contents(map: &mut EtcdShardMap) -> String {
 }
 
 #[test]
-fn reads_return_every_change_and_are_complete_only_after_deletions() {
+fn reads_return_every_change_and_complete_reads_follow_only_deletions() {
     let Some(server) = start() else { return };
     let settings = EtcdSettings { urls: vec![server.url.clone()], ..EtcdSettings::default() };
     let open = || {
@@ -90,16 +125,20 @@ fn reads_return_every_change_and_are_complete_only_after_deletions() {
     put_record("0", 0);
     put_record("1", 0);
     overwrite(&server, "map", &map("0-4095"));
-    let mut replica = open();
-    let mut complete = 0;
+    let (mut replica, mut complete) = (open(), 1);
+    let first = contents(&mut replica);
+    assert_eq!(replica.keys().complete_reads(), 1, "the first read");
     let mut check = |step: &str, is_complete: bool| {
+        if is_complete {
+            replica.read().unwrap();
+            wait_for_complete_read(&replica);
+        }
         let seen = contents(&mut replica);
         assert_eq!(seen, contents(&mut open()), "{step}");
         complete += u64::from(is_complete);
         assert_eq!(replica.keys().complete_reads(), complete, "{step}");
         seen
     };
-    let first = check("the first read", true);
     assert_eq!(check("no change", false), first);
     // Another cluster in the same etcd.
     EtcdShardMap::new(server.client(), "dem".to_owned())
