@@ -411,7 +411,7 @@ fn a_request_that_is_sent_again_does_not_pass_a_flush(engine: TestEngine) {
     /// A route to a group. The group refuses its first request and its first flush.
     #[derive(Default)]
     struct Refusing {
-        passed: Vec<(Vec<u8>, bool)>,
+        requests: Vec<(Vec<u8>, bool)>,
         has_refused: [bool; 2],
         sent: Arc<Mutex<Vec<&'static str>>>,
     }
@@ -421,15 +421,15 @@ fn a_request_that_is_sent_again_does_not_pass_a_flush(engine: TestEngine) {
             let is_flush = name.contains("flush");
             let refuses = !std::mem::replace(&mut self.has_refused[usize::from(is_flush)], true);
             self.sent.lock().unwrap().push(if is_flush { "flush" } else { "set" });
-            self.passed.push((bytes.to_vec(), refuses));
-            ForwardId(self.passed.len() as u64)
+            self.requests.push((bytes.to_vec(), refuses));
+            ForwardId(self.requests.len() as u64)
         }
         fn pass_rest(&mut self, _: &[u8], _: bool, _: &Waker) {}
         fn has_room(&mut self, _: &Waker) -> bool {
             true
         }
         fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
-            let (bytes, refuses) = &self.passed[usize::try_from(of.0).unwrap() - 1];
+            let (bytes, refuses) = &self.requests[usize::try_from(of.0).unwrap() - 1];
             if *refuses {
                 return ForwardOutcome::Retry;
             }
