@@ -103,7 +103,7 @@ impl Coordination {
             view.is_live(&me) && view.addresses.get(&me.node) == Some(&self.addresses)
         });
         let seen = revision.filter(|_| has_keys).unwrap_or_default();
-        self.group.keys_seen.store(seen, Ordering::Relaxed);
+        self.group.keys_revision.store(seen, Ordering::Relaxed);
         self.group.topology.note_etcd_revision(requested_at, revision);
     }
 
@@ -118,12 +118,12 @@ impl Coordination {
     ) -> Result<(), MembershipError> {
         let mut checked = 0;
         while !stop.is_set() {
-            let (start, seen) = (Instant::now(), self.group.keys_seen.load(Ordering::Relaxed));
+            let (start, seen) = (Instant::now(), self.group.keys_revision.load(Ordering::Relaxed));
             // Any change in etcd may concern the keys of this process, for example the lease of
             // `live`. A read of the group does not show the lease.
             registration.renew(seen == 0 || seen != checked)?;
             checked = seen;
-            let is_lost = || seen != 0 && self.group.keys_seen.load(Ordering::Relaxed) == 0;
+            let is_lost = || seen != 0 && self.group.keys_revision.load(Ordering::Relaxed) == 0;
             while !stop.is_set() && !is_lost() && start.elapsed() < LEASE_RENEWAL_INTERVAL {
                 let left = LEASE_RENEWAL_INTERVAL.saturating_sub(start.elapsed());
                 stop.wait(left.min(KEYS_POLL_INTERVAL));

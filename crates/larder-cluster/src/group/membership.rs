@@ -127,7 +127,7 @@ pub struct Group {
     joining: Mutex<HashMap<u64, Millis>>,
     /// The revision of etcd at which the last read of the group has shown both keys of this
     /// process, `live` and `nodes`; 0 if it has not shown them.
-    pub(super) keys_seen: AtomicU64,
+    pub(super) keys_revision: AtomicU64,
     /// The cluster's identity.
     pub(crate) identity: Arc<ClusterIdentity>,
     /// The counters for this node's calls to etcd.
@@ -162,7 +162,7 @@ impl Group {
             elections: AtomicU64::new(0),
             journals: OnceLock::new(),
             joining: Mutex::default(),
-            keys_seen: AtomicU64::new(0),
+            keys_revision: AtomicU64::new(0),
             etcd: Arc::default(),
             discovery: Mutex::default(),
         }
@@ -516,7 +516,7 @@ impl Group {
 
     /// Returns whether the last read of the group has succeeded, and has shown this process.
     pub(crate) fn has_etcd(&self) -> bool {
-        self.keys_seen.load(Ordering::Relaxed) != 0
+        self.keys_revision.load(Ordering::Relaxed) != 0
     }
 
     /// Returns the name and incarnation of this process.
