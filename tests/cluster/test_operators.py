@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from group import Client, Etcd, Group, client, larder, wait_for_same_keys
+from certificates import Authority
+from group import Client, Etcd, Group, Node, client, larder, wait_for_same_keys
 from replicas import ask
 from server import Server, wait_until
 
@@ -120,6 +121,33 @@ def status(etcd, cluster):
     assert done, said
     [group] = json.loads(said)["groups"]
     return group, {node["name"]: node for node in group["nodes"]}
+
+
+def test_the_status_uses_tls_and_a_login(etcd, tmp_path):
+    authority = Authority(tmp_path)
+    authority.issue("node", "DNS:node.test")
+    for name, text in {"secret": "a secret of the cluster\n", "logins": "one:word\n", "other": "one:words\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    files = f"ssl_chain_cert={tmp_path}/ca-node.pem,ssl_key={tmp_path}/ca-node.key"
+    options = ["--cluster", "closed", "--cluster-secret", f"{tmp_path}/secret", "-Y", f"{tmp_path}/logins", "-Z", "-o", files]
+
+    def shown(*words):
+        done, said = larder(etcd, "status", "closed", "--json", *words)
+        return json.loads(said)["groups"][0]["nodes"][0] if done else said
+
+    trust = ["--tls", "--tls-ca", f"{tmp_path}/ca.pem", "--tls-server-name", "node.test"]
+    login = ["--password", f"{tmp_path}/logins"]
+    with Node(etcd, "n1", *options):
+        wait_until(lambda: isinstance(shown(), dict) and shown()["state"] == "leader", "a leader")
+        assert shown(*trust, *login)["version"]
+        assert shown()["stats_error"] == "the node requires TLS: set --tls"
+        assert shown(*trust)["stats_error"] == "the node requires a login: set --password"
+        assert "login refused" in shown(*trust, "--password", f"{tmp_path}/other")["stats_error"]
+        wrong = shown(*trust[:-1], "other.test", *login)["stats_error"]
+        assert "is not for other.test" in wrong, wrong
+        assert "--tls: " in shown("--tls", "--tls-ca", f"{tmp_path}/none")
+        assert "must contain NAME:PASSWORD" in shown("--password", f"{tmp_path}/secret")
 
 
 def test_the_status_shows_lag_memory_and_version_of_reachable_nodes(etcd):

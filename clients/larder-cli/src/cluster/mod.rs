@@ -18,7 +18,7 @@ use larder_etcd::EtcdGroup;
 use larder_replica::{AckMode, Coordinator};
 use leadership::{GroupSnapshot, promote, transfer_leadership};
 use moves::{MovePlan, cancel_moves, run_moves};
-use options::{ClusterArguments, GroupArguments, message};
+use options::{ClusterArguments, GroupArguments, NodeArguments, message};
 use set_secret::set_secret;
 use status::ClusterStatus;
 use std::io::Write;
@@ -31,6 +31,8 @@ pub(crate) enum ClusterCommand {
     Status {
         #[command(flatten)]
         at: ClusterArguments,
+        #[command(flatten)]
+        nodes: NodeArguments,
         /// Print one JSON object [default: text]
         #[arg(long)]
         json: bool,
@@ -149,8 +151,8 @@ fn ack_help(mode: AckMode) -> &'static str {
 /// A message for the operator.
 pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(), String> {
     match task {
-        ClusterCommand::Status { at, json } => {
-            let status = ClusterStatus::read(at)?;
+        ClusterCommand::Status { at, nodes, json } => {
+            let status = ClusterStatus::read(at, nodes)?;
             let printed = if *json {
                 writeln!(out, "{}", status_json::cluster(&status))
             } else {

@@ -1,20 +1,19 @@
 //! Reads the statistics of nodes over memcached's text protocol.
 
+use super::options::{NodeArguments, message};
+use larder_client::blocking::Client;
+use larder_client::{Error, ErrorKind, Tls};
 use std::collections::{BTreeMap, HashMap};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// The time limit for a node's reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(1);
-/// The maximum length of a node's reply, in bytes. A normal reply has about 10 KiB.
-const REPLY_LEN_MAX: u64 = 1 << 20;
 
 /// The command shows at most this many characters of a string from a server.
 const TEXT_LEN_MAX: usize = 160;
 
-const PAGES: [&str; 4] = ["", " memory", " cluster", " replication"];
+const PAGES: [&str; 4] = ["", "memory", "cluster", "replication"];
 
 /// The statistics of a node. A value is `None` if the node's reply does not contain it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,17 +36,24 @@ pub(super) struct NodeStats {
 /// Reads the statistics of the nodes at these addresses concurrently. Maps each address to the
 /// statistics, or to the reason why they are unknown. Returns about 100 ms after [`REPLY_TIME_MAX`]
 /// at the latest.
-pub(super) fn read_all(addresses: Vec<String>) -> BTreeMap<String, Result<NodeStats, String>> {
-    let timeout = || format!("no reply within {} s", REPLY_TIME_MAX.as_secs());
+///
+/// # Errors
+/// A message for an unusable file in the arguments.
+pub(super) fn read_all(
+    addresses: Vec<String>,
+    arguments: &NodeArguments,
+) -> Result<BTreeMap<String, Result<NodeStats, String>>, String> {
+    let connector = Connector::new(arguments)?;
     let deadline = Instant::now() + REPLY_TIME_MAX;
     let (sender, answers) = mpsc::channel();
     let mut found = BTreeMap::new();
     for address in addresses {
         found.insert(address.clone(), Err(timeout()));
-        let sender = sender.clone();
+        let (sender, connector) = (sender.clone(), connector.clone());
         // Name resolution has no time limit, so the command does not join the threads.
         std::thread::spawn(move || {
-            let _ = sender.send((address.clone(), read(&address, deadline)));
+            let stats = connector.read(&address, deadline);
+            let _ = sender.send((address, stats));
         });
     }
     drop(sender);
@@ -58,67 +64,76 @@ pub(super) fn read_all(addresses: Vec<String>) -> BTreeMap<String, Result<NodeSt
     {
         found.insert(address, stats);
     }
-    found
+    Ok(found)
 }
 
-fn read(address: &str, deadline: Instant) -> Result<NodeStats, String> {
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            format!("no reply within {} s", REPLY_TIME_MAX.as_secs())
-        }
-        _ => error.to_string(),
-    };
-    let mut stream = connect(address, deadline).map_err(failed)?;
-    let requests = PAGES.map(|page| format!("stats{page}\r\n")).concat();
-    stream.write_all(requests.as_bytes()).map_err(failed)?;
-    let mut values = HashMap::new();
-    let (mut pages_left, mut line) = (PAGES.len(), String::new());
-    let mut reader = BufReader::new(stream.take(REPLY_LEN_MAX));
-    while pages_left > 0 {
-        line.clear();
-        let time = time_left(deadline).map_err(failed)?;
-        reader.get_ref().get_ref().set_read_timeout(Some(time)).map_err(failed)?;
-        if reader.read_line(&mut line).map_err(failed)? == 0 {
-            return Err(match reader.get_ref().limit() {
-                0 => format!("a reply of more than {REPLY_LEN_MAX} bytes"),
-                _ => "the node closed the connection; it may require TLS".to_owned(),
-            });
-        }
-        match line.trim_end().split_once(' ') {
-            Some(("STAT", stat)) => {
-                let (name, value) = stat.split_once(' ').unwrap_or((stat, ""));
-                values.insert(name.to_owned(), value.to_owned());
-            }
-            None if line.trim_end() == "END" => pages_left -= 1,
-            _ => return Err(format!("unexpected reply to stats: {}", escaped(line.trim_end()))),
-        }
+fn timeout() -> String {
+    format!("no reply within {} s", REPLY_TIME_MAX.as_secs())
+}
+
+/// Connects to nodes, with TLS and a login if the arguments request them.
+#[derive(Clone)]
+struct Connector {
+    tls: Option<Tls>,
+    login: Option<(String, String)>,
+}
+
+impl Connector {
+    fn new(arguments: &NodeArguments) -> Result<Self, String> {
+        Ok(Self { tls: arguments.tls()?, login: arguments.login()? })
     }
-    Ok(NodeStats::new(&values))
+
+    fn read(self, address: &str, deadline: Instant) -> Result<NodeStats, String> {
+        let time_left = || deadline.saturating_duration_since(Instant::now());
+        let mut builder = Client::builder(address)
+            .connections(1)
+            .timeout(time_left())
+            .connect_timeout(time_left());
+        if let Some(tls) = self.tls {
+            builder = builder.tls(tls);
+        }
+        let has_login = self.login.is_some();
+        if let Some((name, password)) = self.login {
+            builder = builder.login(name, password);
+        }
+        let client = builder.build().map_err(message)?;
+        let mut values = HashMap::new();
+        for page in PAGES {
+            if time_left().is_zero() {
+                return Err(timeout());
+            }
+            let found = client.stats(page).map_err(|error| reason(&error, has_login))?;
+            values.extend(found.into_iter().flat_map(|(_, page)| page));
+        }
+        Ok(NodeStats::new(&values))
+    }
+}
+
+/// Returns the reason why a node's statistics are unknown.
+fn reason(error: &Error, has_login: bool) -> String {
+    match error.kind() {
+        ErrorKind::Timeout => timeout(),
+        ErrorKind::Refused(line) if line.contains("unauthenticated") && !has_login => {
+            "the node requires a login: set --password".to_owned()
+        }
+        ErrorKind::Unexpected(text) if text.contains("requires TLS") => {
+            "the node requires TLS: set --tls".to_owned()
+        }
+        kind => escaped(&kind.to_string()),
+    }
 }
 
 /// Escapes and shortens a string from a server, to show it in the terminal. The server may be
 /// hostile.
 fn escaped(text: &str) -> String {
-    text.chars().take(TEXT_LEN_MAX).flat_map(char::escape_debug).collect()
-}
-
-fn connect(address: &str, deadline: Instant) -> std::io::Result<TcpStream> {
-    let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
-    for socket in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&socket, time_left(deadline)?) {
-            Ok(stream) => {
-                stream.set_write_timeout(Some(time_left(deadline)?))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
+    let mut shown = String::new();
+    for one in text.chars().take(TEXT_LEN_MAX) {
+        match one {
+            '"' | '\'' | '\\' => shown.push(one),
+            other => shown.extend(other.escape_debug()),
         }
     }
-    Err(last)
-}
-
-fn time_left(deadline: Instant) -> std::io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    shown
 }
 
 impl NodeStats {
@@ -145,26 +160,35 @@ impl NodeStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// Serves `reply` to one connection. If `stays` is true, keeps the connection open for a while.
+    /// Serves the pages of `reply` to one connection, one for each request. If `stays` is true,
+    /// keeps the connection open for a while.
     fn serve(reply: &'static str, stays: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 64];
-            let _ = stream.read(&mut request);
-            let _ = stream.write_all(reply.as_bytes());
+            for page in reply.split_inclusive("END\r\n") {
+                let mut request = [0; 64];
+                let _ = stream.read(&mut request);
+                let _ = stream.write_all(page.as_bytes());
+            }
             std::thread::sleep(if stays { 3 * REPLY_TIME_MAX } else { Duration::ZERO });
         });
         address
     }
 
+    fn read(address: &str) -> Result<NodeStats, String> {
+        read_all(vec![address.to_owned()], &NodeArguments::default())
+            .unwrap()
+            .remove(address)
+            .unwrap()
+    }
+
     fn check(reply: &'static str, stays: bool, expected: Result<NodeStats, &str>) {
-        let address = serve(reply, stays);
-        let found = read_all(vec![address.clone()]).remove(&address).unwrap();
-        assert_eq!(found, expected.map_err(str::to_owned), "{reply:?}");
+        assert_eq!(read(&serve(reply, stays)), expected.map_err(str::to_owned), "{reply:?}");
     }
 
     #[test]
@@ -182,13 +206,12 @@ mod tests {
         };
         check(all, true, Ok(stats));
         check("END\r\nEND\r\nEND\r\nEND\r\n", true, Ok(NodeStats::default()));
-        let closed = "the node closed the connection; it may require TLS";
-        check("", false, Err(closed));
-        check("STAT a", false, Err(closed));
-        let login = "unexpected reply to stats: CLIENT_ERROR unauthenticated";
+        check("", false, Err("connection closed by the server"));
+        check("STAT a", false, Err("connection closed by the server"));
+        let login = "the node requires a login: set --password";
         check("CLIENT_ERROR unauthenticated\r\n", true, Err(login));
         check("STAT a b\r\n", true, Err("no reply within 1 s"));
-        let escape = "unexpected reply to stats: ERROR\\u{1b}[2J";
+        let escape = r#"unexpected reply "ERROR\\x1b[2J\\r\\n""#;
         check("ERROR\u{1b}[2J\r\n", true, Err(escape));
         let forged = NodeStats { ack: Some("a\\rb".to_owned()), ..NodeStats::default() };
         let reply =
@@ -199,7 +222,7 @@ mod tests {
     #[test]
     fn an_unreachable_node_has_a_reason() {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let error = read_all(vec![address.clone()]).remove(&address).unwrap().unwrap_err();
+        let error = read(&address).unwrap_err();
         assert!(error.contains("refused"), "{error}");
     }
 }

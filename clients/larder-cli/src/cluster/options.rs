@@ -1,6 +1,8 @@
-//! Options that the subcommands share: the cluster, the group and the connection to etcd.
+//! Options that the subcommands share: the cluster, the group, and the connections to etcd and to
+//! nodes.
 
 use clap::Args;
+use larder_client::Tls;
 use larder_etcd::{Etcd, EtcdOptions, GroupName, TimeLimits};
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -46,6 +48,62 @@ pub(crate) struct ClusterArguments {
     /// File with NAME:PASSWORD for etcd [default: no login]
     #[arg(long, value_name = "FILE", help_heading = "etcd")]
     etcd_password: Option<PathBuf>,
+}
+
+/// Options of commands that connect to nodes.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct NodeArguments {
+    /// Connect to the nodes with TLS
+    #[arg(long, help_heading = "Nodes")]
+    tls: bool,
+    /// PEM file of the CA certificates for the nodes [default: the CAs of the system]
+    #[arg(long, value_name = "FILE", requires = "tls", help_heading = "Nodes")]
+    tls_ca: Option<PathBuf>,
+    /// PEM file of the client certificate for the nodes [default: none]
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Nodes")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file of the private key of --tls-cert [default: none]
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "tls_cert"], help_heading = "Nodes")]
+    tls_key: Option<PathBuf>,
+    /// Name that the certificates of the nodes must contain [default: the host of each address]
+    #[arg(long, value_name = "NAME", requires = "tls", help_heading = "Nodes")]
+    tls_server_name: Option<String>,
+    /// File with NAME:PASSWORD for the nodes [default: no login]
+    #[arg(long, value_name = "FILE", help_heading = "Nodes")]
+    password: Option<PathBuf>,
+}
+
+impl NodeArguments {
+    /// Reads the files for TLS. Returns `None` without `--tls`.
+    pub(super) fn tls(&self) -> Result<Option<Tls>, String> {
+        if !self.tls {
+            return Ok(None);
+        }
+        let mut tls = Tls::new();
+        if let Some(file) = &self.tls_ca {
+            tls = tls.ca_file(file);
+        }
+        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            tls = tls.client_certificate(certificate, key);
+        }
+        if let Some(name) = &self.tls_server_name {
+            tls = tls.server_name(name);
+        }
+        tls.load().map(Some).map_err(|error| format!("--tls: {error}"))
+    }
+
+    /// Reads the name and the password. Returns `None` without `--password`.
+    pub(super) fn login(&self) -> Result<Option<(String, String)>, String> {
+        let Some(file) = &self.password else { return Ok(None) };
+        let shown = file.display();
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("--password {shown}: {error}"))?;
+        let (name, password) = text
+            .trim_end_matches(['\r', '\n'])
+            .split_once(':')
+            .ok_or_else(|| format!("--password {shown}: the file must contain NAME:PASSWORD"))?;
+        Ok(Some((name.to_owned(), password.to_owned())))
+    }
 }
 
 impl ClusterArguments {

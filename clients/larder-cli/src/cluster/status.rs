@@ -1,7 +1,7 @@
 //! The status of a cluster: the records in etcd, and the statistics of the nodes that reply.
 
 use super::node_stats::{self, NodeStats};
-use super::options::{ClusterArguments, message, slot_count};
+use super::options::{ClusterArguments, NodeArguments, message, slot_count};
 use larder_etcd::{MalformedKey, ValueKind, survey};
 use larder_replica::{AckMode, GroupView, Process, ShardMap};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +53,8 @@ impl ClusterStatus {
     /// Reads the status from etcd and from the nodes.
     ///
     /// # Errors
-    /// A message if etcd failed or has no such cluster.
-    pub(super) fn read(at: &ClusterArguments) -> Result<Self, String> {
+    /// A message if etcd failed or has no such cluster, or if a file in the arguments is unusable.
+    pub(super) fn read(at: &ClusterArguments, nodes: &NodeArguments) -> Result<Self, String> {
         let mut survey = survey(&mut at.etcd()?, &at.cluster).map_err(message)?;
         if survey.groups.is_empty() && survey.faults.is_empty() {
             return Err(format!("etcd has no cluster {}", at.cluster));
@@ -78,15 +78,15 @@ impl ClusterStatus {
             GroupStatus::new(name, view, survey.map.as_ref(), faults)
         });
         let mut status = Self { name: at.cluster.clone(), groups: groups.collect(), faults };
-        status.read_nodes();
+        status.read_nodes(nodes)?;
         Ok(status)
     }
 
     /// Reads the statistics of all nodes that have an address for clients.
-    fn read_nodes(&mut self) {
+    fn read_nodes(&mut self, arguments: &NodeArguments) -> Result<(), String> {
         let nodes = || self.groups.iter().flat_map(|group| &group.nodes);
         let addresses: BTreeSet<String> = nodes().filter_map(|node| node.clients.clone()).collect();
-        let stats = node_stats::read_all(addresses.into_iter().collect());
+        let stats = node_stats::read_all(addresses.into_iter().collect(), arguments)?;
         for group in &mut self.groups {
             for node in &mut group.nodes {
                 let found = node.clients.as_ref().and_then(|address| stats.get(address).cloned());
@@ -94,6 +94,7 @@ impl ClusterStatus {
                 node.stats = found.map(|stats| stats.and_then(|stats| of_member(stats, &member)));
             }
         }
+        Ok(())
     }
 
     /// Prints the status as text.

@@ -22,6 +22,9 @@ const ROOM_MIN: usize = 4 << 10;
 const ROOM_MAX: usize = 4 << 20;
 /// The capacity, in bytes, to which a buffer shrinks after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
+/// The maximum length of a page of statistics, in bytes. A server that sends a longer one is at
+/// fault.
+const STATISTICS_LEN_MAX: usize = 64 << 20;
 /// A reply of at least this many bytes moves to the caller together with its buffer. Shorter
 /// replies are copied, and so are replies that are followed by other received bytes.
 const LARGE_LEN_MIN: usize = 32 << 10;
@@ -169,8 +172,12 @@ impl Connection {
             };
             match read_text(rest) {
                 Read::Whole(answer, len) => {
-                    let continues = matches!(answer, Answer::Hit { .. } | Answer::Stat { .. });
+                    let is_statistic = matches!(answer, Answer::Stat { .. });
+                    let continues = is_statistic || matches!(answer, Answer::Hit { .. });
                     self.read += len;
+                    if is_statistic && self.read > STATISTICS_LEN_MAX {
+                        return Err(self.fail());
+                    }
                     if *frame == Frame::Last && continues {
                         continue;
                     }
@@ -326,7 +333,34 @@ impl<'r> Iterator for Answers<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::operation::{Operation, Stats};
     use proptest::prelude::*;
+
+    #[test]
+    fn an_endless_page_of_statistics_is_an_error() {
+        let mut connection = Connection::default();
+        Stats(None).encode(&mut connection);
+        let line = format!("STAT name {}\r\n", "x".repeat(1000));
+        let lines = line.repeat(1000);
+        let mut received = 0;
+        let refused = loop {
+            let mut rest = lines.as_bytes();
+            while !rest.is_empty() {
+                let room = connection.room();
+                let len = room.len().min(rest.len());
+                room[..len].copy_from_slice(&rest[..len]);
+                connection.received(len);
+                rest = &rest[len..];
+            }
+            received += lines.len();
+            assert!(received < 2 * STATISTICS_LEN_MAX);
+            match connection.next_reply() {
+                Ok(None) => (),
+                other => break other.is_err(),
+            }
+        };
+        assert!(refused && received > STATISTICS_LEN_MAX);
+    }
 
     fn any() -> ReplyCheck {
         ReplyCheck::new(std::iter::empty(), |_| true)
