@@ -163,8 +163,8 @@ larder_status larder_open(const char *address,
 // `client` is NULL or valid. No thread uses it during or after the call.
 void larder_close(larder_client *client);
 
-// Returns a description of the error of this thread's last call. The description is empty if the
-// call returned no error. It is valid until the thread's next call.
+// Describes the error of this thread's last call. The description is empty if the call returned no
+// error. It is valid until the thread's next call.
 const char *larder_error_message(void);
 
 // Returns the address of the server at which this thread's last call failed. Returns NULL if the
@@ -173,7 +173,7 @@ const char *larder_error_message(void);
 const char *larder_error_server(void);
 
 // Returns whether this thread's last call failed but its requested change may have happened. If
-// the call failed and this is false, the change has not happened and will not happen.
+// the call failed and the result is false, the change has not happened and will not happen.
 bool larder_error_is_ambiguous(void);
 
 // Reads the value of a key. Returns LARDER_STATUS_NOT_FOUND if the item does not exist.
@@ -237,7 +237,7 @@ larder_status larder_set(const larder_client *client,
                          uint32_t ttl,
                          uint32_t flags);
 
-// Like larder_set(), but only if the item does not exist. Otherwise returns
+// Like larder_set(), but stores the value only if the item does not exist. Otherwise returns
 // LARDER_STATUS_NOT_STORED.
 //
 // # Safety
@@ -251,7 +251,8 @@ larder_status larder_add(const larder_client *client,
                          uint32_t ttl,
                          uint32_t flags);
 
-// Like larder_set(), but only if the item exists. Otherwise returns LARDER_STATUS_NOT_STORED.
+// Like larder_set(), but stores the value only if the item exists. Otherwise returns
+// LARDER_STATUS_NOT_STORED.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
@@ -264,8 +265,9 @@ larder_status larder_replace(const larder_client *client,
                              uint32_t ttl,
                              uint32_t flags);
 
-// Like larder_set(), but only if the current item has this CAS. Returns LARDER_STATUS_EXISTS if
-// the item has another CAS, and LARDER_STATUS_NOT_FOUND if it does not exist.
+// Like larder_set(), but stores the value only if the current item has this CAS. Returns
+// LARDER_STATUS_EXISTS if the item has another CAS, and LARDER_STATUS_NOT_FOUND if it does not
+// exist.
 //
 // # Safety
 // `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has

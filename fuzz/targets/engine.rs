@@ -17,7 +17,7 @@ const START: u32 = 1_700_000_000;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// Stores `count` items of about this length that are never read.
+    /// Stores `count` items with values of about `len` bytes. No lookup reads these items.
     Fill {
         count: u8,
         len: u16,

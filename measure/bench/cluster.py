@@ -360,7 +360,7 @@ def redis_copy():
 
 @contextmanager
 def redis(core, *options):
-    """Runs a Redis that writes no files on a core. Yields its process and its port."""
+    """Runs a Redis on a core. This Redis writes no files. Yields its process and its port."""
     port = free_port()
     command = ["redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", *options]
     with tempfile.TemporaryDirectory() as folder:

@@ -104,7 +104,7 @@ def of_redirected_messages(reader, writer, other):
 
 
 def of_messages_to_resp3(reader, writer, other):
-    """The same with a RESP3 connection, which need not subscribe."""
+    """Yields the same as `of_redirected_messages`, but for a RESP3 connection, which need not subscribe."""
     other.ask("HELLO 3", "CLIENT ID")
     yield reader.ask(f"CLIENT TRACKING ON REDIRECT {other.number}", "GET a"), writer.ask("SET a 1"), reader.ask(), other.ask()
     yield reader.ask("GET a"), other.ask("CLIENT TRACKING ON", "CLIENT TRACKING OFF"), writer.ask("SET a 1"), other.ask()
@@ -366,7 +366,8 @@ def test_redis_py_keeps_a_near_cache(server):
 
 
 class NearCache(threading.Thread):
-    """A client that reads keys at random, keeps copies, and drops the copies of keys in messages."""
+    """A client that reads keys at random, keeps copies of the items, and drops the copies of keys that messages
+    name."""
 
     def __init__(self, port, keys, seed, options):
         super().__init__()

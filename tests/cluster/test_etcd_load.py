@@ -22,8 +22,9 @@ def calls(etcd):
 
 
 def wait_until_at_rest(etcd):
-    """Waits until the members make 30 reads of the revision and few others. A member that read everything, or checked its
-    keys, periodically would make as many transactions. A member makes one for a complete read, and after a slow read."""
+    """Waits until the members make 30 reads of the revision and at most 5 transactions. A member makes a transaction
+    for a complete read, and after a slow read. If a member periodically read everything or checked its keys, it would
+    make about as many transactions as reads of the revision."""
 
     def is_at_rest():
         before = calls(etcd)

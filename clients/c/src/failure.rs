@@ -71,7 +71,7 @@ pub extern "C" fn larder_error_server() -> *const c_char {
 }
 
 /// Returns whether this thread's last call failed but its requested change may have happened. If
-/// the call failed and this is false, the change has not happened and will not happen.
+/// the call failed and the result is false, the change has not happened and will not happen.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_is_ambiguous() -> bool {
     LAST.with_borrow(|last| last.is_ambiguous)

@@ -231,7 +231,7 @@ pub unsafe extern "C" fn larder_set(
     }
 }
 
-/// Like larder_set(), but only if the item does not exist. Otherwise returns
+/// Like larder_set(), but stores the value only if the item does not exist. Otherwise returns
 /// LARDER_STATUS_NOT_STORED.
 ///
 /// # Safety
@@ -254,7 +254,8 @@ pub unsafe extern "C" fn larder_add(
     }
 }
 
-/// Like larder_set(), but only if the item exists. Otherwise returns LARDER_STATUS_NOT_STORED.
+/// Like larder_set(), but stores the value only if the item exists. Otherwise returns
+/// LARDER_STATUS_NOT_STORED.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has
@@ -276,8 +277,9 @@ pub unsafe extern "C" fn larder_replace(
     }
 }
 
-/// Like larder_set(), but only if the current item has this CAS. Returns LARDER_STATUS_EXISTS if
-/// the item has another CAS, and LARDER_STATUS_NOT_FOUND if it does not exist.
+/// Like larder_set(), but stores the value only if the current item has this CAS. Returns
+/// LARDER_STATUS_EXISTS if the item has another CAS, and LARDER_STATUS_NOT_FOUND if it does not
+/// exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or has

@@ -86,9 +86,9 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Returns when the lifetime of a connection opened at `now` ends, or `None` without a
-    /// [`lifetime`](Builder::lifetime). The end is random within the last fifth of the lifetime, so
-    /// connections that were opened together do not expire together.
+    /// Returns the time at which the lifetime of a connection opened at `now` ends, or `None`
+    /// without a [`lifetime`](Builder::lifetime). The end is random within the last fifth of the
+    /// lifetime, so connections that were opened together do not expire together.
     pub(crate) fn expiry(&self, now: Instant) -> Option<Instant> {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
@@ -286,8 +286,9 @@ impl<C> Builder<C> {
     ///
     /// # Errors
     /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a
-    /// weight above 0, or the hashing method does not support the weights. With discovery, it also
-    /// fails if discovery finds no list, or if its thread cannot be spawned.
+    /// weight above 0, or the hashing method does not support the weights. With discovery, the
+    /// function also fails if discovery finds no list, or if the discovery thread cannot be
+    /// spawned.
     pub(crate) fn group<S: ServerHandle + Send + Sync + 'static>(
         mut self,
         resolve: impl Fn(&Address) -> io::Result<Vec<SocketAddr>> + Send + 'static,

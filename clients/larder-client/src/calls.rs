@@ -271,8 +271,8 @@ macro_rules! calls {
             self.each(|| Flush(Exptime::NEVER))$($await)*.map(drop)
         }
 
-        /// Removes all items from every server after a delay. This includes items stored during the
-        /// delay.
+        /// Removes all items from every server after a delay. The removed items include items
+        /// stored during the delay.
         ///
         /// # Errors
         /// See [`Client`].

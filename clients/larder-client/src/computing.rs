@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Computing {
     pub(crate) flights: Arc<Flights>,
-    /// How long a call waits for another process to compute a value.
+    /// The longest time that a call waits for another process to compute a value.
     pub(crate) time_max: Duration,
 }
 
@@ -157,9 +157,9 @@ macro_rules! computing {
             Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Looks up a key and requests a lease. If `read` rejects the value, removes it: a caller
-        /// then computes a new one. Keeps the value if this caller got the lease, or if the value
-        /// has no CAS.
+        /// Looks up a key and requests a lease. If `read` rejects the value, removes it, so that a
+        /// caller computes a new value. Keeps the value if this caller got the lease, or if the
+        /// value has no CAS.
         $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,

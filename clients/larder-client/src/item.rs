@@ -118,7 +118,8 @@ impl Ttl {
     }
 
     /// Returns a TTL that is `secs` longer. A TTL from an exptime of 0 or below stays unchanged.
-    /// Callers must not use this on [`FOREVER`](Self::FOREVER): it would become a TTL of `secs`.
+    /// Callers must not call this function on [`FOREVER`](Self::FOREVER): the result would be a TTL
+    /// of `secs`.
     pub(crate) fn plus(self, secs: u32) -> Self {
         Self(match self.0 {
             Time::Secs(time) => Time::Secs(time.saturating_add(secs)),

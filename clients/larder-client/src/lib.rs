@@ -66,8 +66,8 @@
 //! - **No caller gets another caller's value.** The client closes a connection after an unexpected
 //!   reply, and a pooled connection also after an abandoned call. On a shared connection, the
 //!   client drops the reply to an abandoned call when it arrives. It checks the key of each hit, or
-//!   a hash of the key if it sent the key in base64. Replies without a key (numbers, `STORED`,
-//!   misses) are matched only by their order. The client does not reuse a connection with
+//!   a hash of the key if it sent the key in base64. It matches replies without a key (numbers,
+//!   `STORED`, misses) to requests only by their order. The client does not reuse a connection with
 //!   unsolicited input. One gap remains: if a server sends a second reply to one request, and this
 //!   reply arrives late, the next call can get it.
 //! - **Calls end by their deadline** ([`Builder::timeout`]). The deadline includes the wait for a

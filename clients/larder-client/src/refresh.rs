@@ -1,5 +1,5 @@
-//! Signals to the thread that refreshes the list of servers. They are sent after a server fault,
-//! and when the client is closed or dropped.
+//! Signals to the thread that refreshes the list of servers. The client sends these signals after a
+//! server fault, and when it is closed or dropped.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// The TLS settings of a client's connections, for [`Builder::tls`](crate::Builder::tls).
 ///
 /// The client uses TLS 1.2 or 1.3. It checks two things before it sends any byte of a request. A CA
-/// of the system must have signed the server's certificate, or a CA in the
-/// [`ca_file`](Self::ca_file) if that is set. The certificate must contain the host of the server's
-/// address, or the [`server_name`](Self::server_name) if that is set.
+/// of the system, or a CA in the [`ca_file`](Self::ca_file) if that is set, must have signed the
+/// server's certificate. The certificate must contain the host of the server's address, or the
+/// [`server_name`](Self::server_name) if that is set.
 ///
 /// ```no_run
 /// use larder_client::{Tls, blocking::Client};
@@ -84,7 +84,7 @@ impl Tls {
     ///
     /// # Errors
     /// A file cannot be read or does not contain the expected PEM data, the system trusts no CA, or
-    /// the server name is invalid. The message names the file. An error of another kind than
+    /// the server name is invalid. The message names the file. An error whose kind is not
     /// `InvalidInput` comes from the system.
     pub fn load(mut self) -> io::Result<Self> {
         let config = self.config()?;
@@ -99,7 +99,8 @@ impl Tls {
     /// in `cert_file`.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load), and `InvalidInput` for a key without a certificate.
+    /// The errors of [`load`](Self::load), and `InvalidInput` if there is a key without a
+    /// certificate.
     #[doc(hidden)]
     pub fn load_parts<P: Into<PathBuf>>(
         ca_file: Option<P>,

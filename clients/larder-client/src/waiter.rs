@@ -47,7 +47,7 @@ impl WaitCondition<'_> {
     }
 
     /// Blocks the thread for up to `time`, and returns whether the wait is over. May return early.
-    /// Only the thread of the call may call this.
+    /// Only the thread of the call may call this function.
     pub fn poll(&mut self, time: Duration) -> bool {
         (self.poll_condition)(time)
     }

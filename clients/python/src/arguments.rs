@@ -64,7 +64,7 @@ pub(crate) fn integer<'a, 'py>(
     })
 }
 
-/// Reads a memcached exptime, which is in seconds or a Unix time. The default is 0.
+/// Reads a memcached exptime, which is a number of seconds or a Unix time. The default is 0.
 pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
     let Some(value) = value else { return Ok(Ttl::FOREVER) };
     let number = integer(name, &value)?.extract();

@@ -170,7 +170,7 @@ impl BaseClient {
     }
 
     /// Closes idle connections at once, and each busy connection when its calls have ended. The
-    /// next call opens a new one.
+    /// next call opens a new connection.
     fn close(&self) {
         let connected = self.connected().take();
         if let Some(client) = connected {

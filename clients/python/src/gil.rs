@@ -1,8 +1,8 @@
 //! Decides when a thread that waits for a server releases the interpreter's lock (the GIL).
 //!
 //! A thread that releases the lock may wait up to 5 ms to get it back, but a nearby server replies
-//! within some tens of microseconds. If only one thread uses the client, that thread keeps the lock
-//! for up to 40 µs, and releases it if the reply takes longer. Threads that use the client
+//! within a few tens of microseconds. If only one thread uses the client, that thread keeps the
+//! lock for up to 40 µs, and releases it if the reply takes longer. Threads that use the client
 //! concurrently release the lock at once, because they would otherwise keep each other from
 //! sending:
 //!
@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How long a thread polls before it releases the lock.
+/// The maximum time that a thread polls before it releases the lock.
 const SPIN: Duration = Duration::from_micros(40);
 /// The mean response time above which threads release the lock at once.
 const SLOW: Duration = Duration::from_micros(80);
@@ -39,8 +39,8 @@ pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// If two threads wait within this time, their waits count as concurrent. This exceeds the 5 ms
-/// after which a computing thread must release the lock to a waiting thread.
+/// If two threads wait within this time, their waits count as concurrent. This time exceeds the
+/// 5 ms after which a computing thread must release the lock to a waiting thread.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// A client's waiter, with statistics about recent waits.
@@ -55,8 +55,8 @@ pub(crate) struct Gil {
 #[derive(Debug)]
 struct Last {
     thread: ThreadId,
-    /// When this thread replaced another thread as the last thread to wait. `None` if no other
-    /// thread had waited before.
+    /// The time at which this thread replaced another thread as the last thread to wait. `None` if
+    /// no other thread had waited before.
     other: Option<Instant>,
 }
 

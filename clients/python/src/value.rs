@@ -57,7 +57,7 @@ impl Values {
         Ok(encoded.cast_into()?)
     }
 
-    /// Returns the value of an item. Without a serde, this is the stored bytes.
+    /// Returns the value of an item. Without a serde, the value is the stored bytes.
     ///
     /// # Errors
     /// Exceptions of the deserializer.

@@ -29,8 +29,8 @@ struct Connections {
     /// `close`. The GVL guards both cells: no code releases the GVL while a cell is borrowed.
     shared: RefCell<Option<Client>>,
     /// The client with a pool. Fibers always use this client: a fiber that reads from a shared
-    /// connection could not wake another fiber that waits for its reply. `None` before the first
-    /// call and after `close`.
+    /// connection could not wake another fiber that waits for a reply on that connection. `None`
+    /// before the first call and after `close`.
     pooled: RefCell<Option<Client>>,
 }
 

@@ -6,7 +6,7 @@ use larder_client::{Interrupted, Readiness, WaitCondition, Waiter};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a thread polls while it holds the GVL.
+/// The maximum time that a thread polls while it holds the GVL.
 const SPIN: Duration = Duration::from_micros(40);
 
 /// If the mean response time in microseconds exceeds this limit, threads poll in only one of

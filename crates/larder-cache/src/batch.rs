@@ -23,7 +23,7 @@ impl<'c> Batch<'c> {
         self.claim.prefetch(keys);
     }
 
-    /// Like [`crate::Cache::get`].
+    /// Does the same as [`crate::Cache::get`].
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Option<Bytes> {
         Some(match self.claim.read(key.as_ref(), Bytes::copy_from_slice)? {
             Read::Shown(value) => value,
@@ -31,7 +31,7 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// Like [`crate::Cache::read`].
+    /// Does the same as [`crate::Cache::read`].
     #[inline]
     pub fn read<R>(&mut self, key: impl AsRef<[u8]>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         Some(match self.claim.read(key.as_ref(), f)? {
@@ -40,12 +40,12 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// Like [`crate::Cache::contains`].
+    /// Does the same as [`crate::Cache::contains`].
     pub fn contains(&mut self, key: impl AsRef<[u8]>) -> bool {
         self.claim.contains(key.as_ref())
     }
 
-    /// Like [`crate::Cache::insert`].
+    /// Does the same as [`crate::Cache::insert`].
     ///
     /// # Errors
     /// [`InsertError`]: the value was not stored, and an old value under the key was removed.
@@ -57,7 +57,7 @@ impl<'c> Batch<'c> {
         self.insert_with(key, value, InsertOptions::new())
     }
 
-    /// Like [`crate::Cache::insert_with`].
+    /// Does the same as [`crate::Cache::insert_with`].
     ///
     /// # Errors
     /// [`InsertError`]: the value was not stored, and an old value under the key was removed.
@@ -73,7 +73,7 @@ impl<'c> Batch<'c> {
         inserted
     }
 
-    /// Like [`crate::Cache::remove`].
+    /// Does the same as [`crate::Cache::remove`].
     pub fn remove(&mut self, key: impl AsRef<[u8]>) -> bool {
         let removed = self.claim.remove(key.as_ref());
         self.core.deliver();

@@ -70,12 +70,12 @@ impl Builder {
     /// Sets a function that the cache calls for each item that it evicts to make room. The cache
     /// does not call it for items that expire or are removed, replaced or cleared.
     ///
-    /// If an insert or a removal evicts the item, its thread calls the listener after the operation
-    /// has taken effect and before the operation returns. If maintenance evicts the item, the
-    /// cache's own thread calls the listener. The listener may use the cache. If the listener
-    /// panics, the insert or removal panics, too, but it has already taken effect. The cache
-    /// catches a panic in its own thread. If the listener owns a clone of the cache, the cache is
-    /// never freed.
+    /// If an insert or a removal evicts the item, the thread that runs this operation calls the
+    /// listener after the operation has taken effect and before it returns. If maintenance evicts
+    /// the item, the cache's own thread calls the listener. The listener may use the cache. If the
+    /// listener panics, the insert or removal panics, too, but it has already taken effect. The
+    /// cache's own thread catches a panic of the listener. If the listener owns a clone of the
+    /// cache, the cache is never freed.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }

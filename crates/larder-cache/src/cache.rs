@@ -52,8 +52,8 @@ impl Cache {
         })
     }
 
-    /// Returns whether there is a value under `key`. Eviction does not count this as a use of the
-    /// value, and [`Stats`] do not count it as a lookup.
+    /// Returns whether there is a value under `key`. Eviction does not count the call as a use of
+    /// the value, and [`Stats`] do not count the call as a lookup.
     #[must_use]
     pub fn contains(&self, key: impl AsRef<[u8]>) -> bool {
         self.core.claim().contains(key.as_ref())
@@ -117,7 +117,7 @@ impl Cache {
     /// ```
     ///
     /// A batch is not a transaction: other threads can write between its operations. As in
-    /// [`Cache::read`], `f` should be short, because the cache can't reuse freed memory until it
+    /// [`Cache::read`], `f` should be short, because the cache can't reuse freed memory until `f`
     /// returns.
     pub fn batch<R>(&self, f: impl FnOnce(&mut Batch<'_>) -> R) -> R {
         f(&mut Batch::new(&self.core))
@@ -151,8 +151,8 @@ impl Cache {
     }
 
     /// Returns the number of items, including expired and cleared items that maintenance has not
-    /// removed yet. It adds up the counts of all handles, which is too slow for a call in each
-    /// request.
+    /// removed yet. The function adds up the counts of all handles, so it is too slow to call in
+    /// each request.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.core.store.gauges().items).unwrap_or(usize::MAX)

@@ -35,7 +35,7 @@ impl Clock {
         Duration::from_secs(1) - Duration::from_nanos(self.start.elapsed().subsec_nanos().into())
     }
 
-    /// Returns the time until a second begins: zero if it has begun.
+    /// Returns the time until `second` starts, or zero if it has started.
     pub(crate) fn until(&self, second: Seconds) -> Duration {
         let begin = Duration::from_secs(u64::from(second.0).saturating_sub(FIRST));
         begin.saturating_sub(self.start.elapsed())

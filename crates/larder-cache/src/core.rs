@@ -19,7 +19,7 @@ pub(crate) struct Core {
     pub(crate) has_listener: bool,
     /// Whether values have versions.
     pub(crate) has_versions: bool,
-    /// The channel that wakes the maintenance thread. Dropping it stops the thread.
+    /// The channel that wakes the maintenance thread. Dropping this sender stops the thread.
     pub(crate) waker: SyncSender<()>,
 }
 

@@ -16,7 +16,7 @@ pub struct Evicted {
     pub key: Box<[u8]>,
     /// The length of the value in bytes.
     pub value_len: usize,
-    /// Whether the item was read since it was stored.
+    /// Whether the item has been read since it was stored.
     pub was_read: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
 }
 
 /// Calls listeners for all evictions in the queue of this thread, including evictions by listeners.
-/// Does nothing if a listener calls it.
+/// Does nothing if a listener calls this function.
 pub(crate) fn deliver() {
     if IS_DELIVERING.replace(true) {
         return;

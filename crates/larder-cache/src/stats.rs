@@ -7,8 +7,8 @@ use larder_store::segment::MissRatioCurve;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Lookups that found a value. Excludes lookups by [`crate::Cache::contains`], TTLs, counters,
-    /// updates and iterators.
+    /// Lookups that found a value. Excludes lookups by [`crate::Cache::contains`] and
+    /// [`crate::Cache::ttl`], and by counters, updates and iterators.
     pub hits: u64,
     /// Lookups that found no value or an expired value, with the same exclusions as [`Self::hits`].
     pub misses: u64,
@@ -59,7 +59,7 @@ impl Stats {
 
 /// Returns the hit ratio at `factor` times the memory. Between two points of the curve,
 /// interpolates linearly over the logarithm of the memory, because the curve is nearly a straight
-/// line on this scale. Returns `None` outside of the curve.
+/// line on this scale. Returns `None` if `factor` is outside of the curve.
 pub(crate) fn hit_ratio_at(curve: &MissRatioCurve, factor: f64) -> Option<f64> {
     let mut points = curve.hit_ratios.windows(2).filter_map(|pair| {
         let &[(low, at_low), (high, at_high)] = pair else { return None };

@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// The number of slots. Each further concurrent call gets a temporary handle.
 const SLOTS: usize = 64;
-/// All items belong to one class of the statistics.
+/// The number of size classes in the statistics: all items belong to one class.
 const CLASSES: usize = 1;
 
 thread_local! {

@@ -47,10 +47,10 @@ struct AcceptedPeer {
     stream: PeerStream,
     admitted: AdmittedPeer,
     /// The epoch in which this node's current leadership started; 0 if this node does not lead, or
-    /// is not ready to.
+    /// is not ready for its leadership.
     leadership: u32,
-    /// The registry entry of the connection, if a member forwards requests or follows; `None` for
-    /// other peers and for imports.
+    /// The registry entry of the connection, if the peer is a member that forwards requests or
+    /// follows this node; `None` for other peers and for imports.
     link: Option<AdmittedLink>,
 }
 
@@ -209,8 +209,8 @@ impl PeerListener {
         result
     }
 
-    /// Authenticates a peer, and receives its request. Refuses a member of the group that requests
-    /// to follow this node, unless this node leads and is ready for followers.
+    /// Authenticates a peer, and receives its request. If a member of the group requests to follow
+    /// this node, refuses it unless this node leads and is ready for followers.
     fn handshake(&self, socket: TcpStream) -> Result<AcceptedPeer, PeerError> {
         let limit = HandshakeLimit::new(HANDSHAKE_TIME, &self.stop);
         socket.set_nonblocking(false)?;
@@ -247,8 +247,8 @@ impl PeerListener {
             if follows && leadership.is_none() {
                 return Err(stream.refuse(LocalError::NotLeader));
             }
-            // Close the fence of the earlier connection before the peer learns that this one is
-            // accepted.
+            // Close the fence of the peer's earlier connection before the peer learns that this
+            // node accepts the new connection.
             let link = match &admitted {
                 Ok(Some(admitted)) => {
                     self.admit_link(admitted).map_err(|err| stream.refuse(err))?
@@ -264,8 +264,8 @@ impl PeerListener {
         }
     }
 
-    /// Admits the connection of a member that forwards requests or follows. Returns `None` for
-    /// other connections, which need no admission.
+    /// Admits the connection of a member that forwards requests or follows this node. Returns
+    /// `None` for other connections, which need no admission.
     fn admit_link(&self, peer: &AdmittedPeer) -> Result<Option<AdmittedLink>, PeerError> {
         let (Some(process), Some(membership)) = (&peer.member, &self.membership) else {
             return Ok(None);

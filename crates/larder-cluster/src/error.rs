@@ -116,8 +116,8 @@ pub(crate) enum LocalError {
     /// A later process of the leader's node listens at the leader's address.
     #[error("the leader has ended: another process of its node answers at its address")]
     Restarted,
-    /// The peer has opened a later connection for the same purpose, or sent a change that came
-    /// after its lease.
+    /// The peer has opened a later connection for the same purpose, or has sent a change that
+    /// arrived after the end of the peer's lease.
     #[error("the peer has opened a newer connection, or sent a change that came after its lease")]
     Obsolete,
     /// A node name or host that no certificate can contain.
@@ -128,7 +128,7 @@ pub(crate) enum LocalError {
     Tls(rustls::Error),
 }
 
-/// A time limit that a peer has exceeded.
+/// A time limit that a peer has exceeded. Each variant names the event that came too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Timeout {
     /// The handshake.
@@ -143,13 +143,14 @@ pub(crate) enum Timeout {
     /// A frame from the importing leader.
     #[error("no frame from the importing leader in time")]
     Importer,
-    /// Reading this node's frames, for a leader.
+    /// The leader's reads of the frames that this node sends.
     #[error("the leader has stopped reading requests")]
     LeaderStalled,
     /// A lease from a node that forwards requests.
     #[error("no lease from the forwarding node in time")]
     Lease,
-    /// The results of requests to a leader that another node has replaced since.
+    /// The results of requests that this node sent to a leader before another node replaced that
+    /// leader.
     #[error("no results from the former leader in time")]
     Retired,
     /// The importing leader's request to release the slots.
@@ -191,7 +192,8 @@ impl PeerError {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Returns whether the peer refuses because it does not lead its group, or is not ready yet.
+    /// Returns whether the peer refuses this node because the peer does not lead its group, or is
+    /// not ready for its leadership.
     pub(crate) fn is_not_leader(&self) -> bool {
         matches!(self, Self::Refused(reason) if reason == NOT_LEADER)
     }
@@ -202,8 +204,8 @@ impl PeerError {
         matches!(self, Self::Local(LocalError::Restarted))
     }
 
-    /// Adds to the text of a connection error or a violation that the TLS handshake failed. If the
-    /// connection was closed, also adds the remedy. Returns other errors unchanged.
+    /// If this is a connection error or a violation, adds to its text that the TLS handshake
+    /// failed. If the connection was closed, also adds the remedy. Returns other errors unchanged.
     pub(crate) fn in_tls_handshake(self) -> Self {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self {

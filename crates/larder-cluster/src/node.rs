@@ -41,7 +41,7 @@ pub struct Node {
     pub group: Option<Arc<Group>>,
     /// Forwards requests to the leaders of groups.
     pub forwarders: Forwarders,
-    /// The status of the followers and the link to the leader.
+    /// The status of the followers, and of the link to the leader.
     pub replication: ReplicationStatus,
     /// The secret and certificates for connections to other nodes.
     pub credentials: Credentials,

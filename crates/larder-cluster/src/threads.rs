@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 pub struct NodeThreads {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
-    /// The reason why this node has left its group; unset until it has.
+    /// The reason why this node has left its group; unset if it has not left.
     left: Arc<OnceLock<MembershipError>>,
 }
 

@@ -18,15 +18,15 @@ const SECTOR_LEN: usize = 512;
 pub struct Faults {
     /// The maximum delay of each read, write and sync.
     pub delay_max: Duration,
-    /// Reads that fail with EIO.
+    /// The rate of reads that fail with EIO.
     pub read_errors: u32,
-    /// Reads that return only part of the bytes, and fail with `UnexpectedEof`.
+    /// The rate of reads that return only part of the bytes, and fail with `UnexpectedEof`.
     pub short_reads: u32,
-    /// Reads that return one flipped bit. The stored bytes do not change.
+    /// The rate of reads that return one flipped bit. The stored bytes do not change.
     pub flipped_bits: u32,
-    /// Writes that fail with EIO and write nothing.
+    /// The rate of writes that fail with EIO and write nothing.
     pub write_errors: u32,
-    /// Writes that write only the first sectors, or none, and fail with EIO.
+    /// The rate of writes that write only the first sectors, or none, and fail with EIO.
     pub torn_writes: u32,
     /// Whether torn writes report success.
     pub torn_unnoticed: bool,

@@ -160,7 +160,7 @@ impl Shared {
     }
 }
 
-/// One reader's number of pending reads.
+/// The counts of one reader's pending reads.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReads {
     counts: Mutex<Counts>,

@@ -1,15 +1,16 @@
 //! A replica of all keys of a cluster, for which etcd sends only the changes.
 //!
 //! A read requests the keys with a revision above that of the last read, and etcd also returns the
-//! number `n` of all keys. Each key in etcd has either been written since the last read, so the reply
-//! has it, or it has the same value as at the last read, so the replica has it. So the replica with
-//! the keys of the reply contains all keys in etcd, with their values. If it has `n` keys, it has no
-//! others. If it has more, some were deleted, and a complete read follows. No sequence of changes
-//! between two reads is missed: a key that was deleted and written again is in the reply, too.
+//! number `n` of all keys. Each key in etcd has either been written since the last read, so the
+//! reply has it, or it has the same value as at the last read, so the replica has it. So the
+//! replica, after it has stored the keys of the reply, contains all keys in etcd, with their
+//! values. If the replica then has `n` keys, it has no others. If it has more, some keys were
+//! deleted, and a complete read follows. No sequence of changes between two reads is missed: a key
+//! that was deleted and written again is in the reply, too.
 //!
-//! This holds for one history of revisions. An etcd that is restored from a backup has another one.
-//! So complete reads also follow a failed request, and one another at an interval. They are spread
-//! over time, because each node makes them.
+//! This holds for one history of revisions. An etcd that is restored from a backup has another
+//! history. So a complete read also follows a failed request, and complete reads repeat at an
+//! interval. Their times are random, because each node makes such reads.
 
 use crate::client::Etcd;
 use crate::client::requests::{KeyValue, Range};
@@ -30,14 +31,14 @@ const SOON_SECS: TimeRange<f64> = 0.0..2.0;
 pub struct ClusterKeys {
     prefix: String,
     keys: BTreeMap<String, KeyValue>,
-    /// The number of keys in etcd that have the name of another key in the replica. Names that are
-    /// not UTF-8 can become equal.
+    /// The number of keys in etcd that the replica lacks, because each has the same name there as
+    /// another key. Names that are not UTF-8 can become equal.
     equal_names: u64,
     /// The revision of etcd at the last read.
     revision: Revision,
-    /// The time of the last read; `None` before the first.
+    /// The time of the last read; `None` before the first read.
     read_at: Option<Instant>,
-    /// The time of the next complete read; `None` before the first.
+    /// The time of the next complete read; `None` before the first complete read.
     complete_due: Option<Instant>,
     complete_reads: u64,
 }
@@ -121,12 +122,13 @@ impl ClusterKeys {
         self.complete_reads
     }
 
-    /// Returns the key with this name after the prefix of the cluster.
+    /// Returns the key whose name after the cluster's prefix is `name`.
     pub(crate) fn get(&self, name: &str) -> Option<&KeyValue> {
         self.keys.get(&format!("{}{name}", self.prefix))
     }
 
-    /// Returns the keys of this kind, which is the part after the prefix of the cluster.
+    /// Returns the keys of the kind `kind`, which is the first part of a key's name after the
+    /// cluster's prefix.
     pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &KeyValue> {
         let start = format!("{}{kind}/", self.prefix);
         let below = self.keys.range(start.clone()..);

@@ -24,7 +24,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Returns the list in etcd; an empty list if there is none, or it is malformed.
+    /// Returns the list in etcd, or an empty list if etcd has no list or a malformed one.
     #[must_use]
     pub fn listed(keys: &ClusterKeys) -> Self {
         decode(keys.get("discovery")).0
@@ -82,7 +82,7 @@ impl DiscoveryKeeper {
         (Discovery { version: (list.version + 1) & 0x7fff_ffff, servers }, Some(revision))
     }
 
-    /// Writes a list if the one in etcd has this revision. If another leader has changed the list,
+    /// Writes a list if the list in etcd has this revision. If another leader has changed the list,
     /// etcd keeps the list of that leader.
     ///
     /// # Errors

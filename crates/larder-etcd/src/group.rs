@@ -16,8 +16,8 @@ use larder_replica::{
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A read is quick if etcd has answered within this time. Only after a quick read, the next one may
-/// begin with a request for the revision.
+/// A read is quick if etcd has answered within this time. Only after a quick read may the next read
+/// start with a request for the revision.
 const QUICK_READ_MAX: Duration = Duration::from_millis(200);
 
 /// The lifetime of a request for a leadership transfer, in seconds.
@@ -31,8 +31,8 @@ const _: () = assert!(TRANSFER_TIME_MAX < TRANSFER_REQUEST_SECS * 1000);
 pub struct EtcdGroup {
     etcd: Etcd,
     name: GroupName,
-    /// The last read, and the revision of etcd at that time. `None` before the first, and after a
-    /// failure.
+    /// The result of the last read, and the revision of etcd at that time. `None` before the first
+    /// read, and after a failed read.
     last: Option<(Revision, GroupView)>,
     /// Whether the last two reads have shown the same revision of etcd, and the last one was quick.
     is_quiet: bool,
@@ -45,7 +45,8 @@ impl EtcdGroup {
         Self { etcd, name, last: None, is_quiet: false }
     }
 
-    /// Returns the revision of etcd at the last read; `None` before the first, and after a failure.
+    /// Returns the revision of etcd at the last read; `None` before the first read, and after a
+    /// failed read.
     #[must_use]
     pub fn read_revision(&self) -> Option<Revision> {
         self.last.as_ref().map(|(revision, _)| *revision)
@@ -144,7 +145,8 @@ impl Coordinator for EtcdGroup {
             && let Some((revision, view)) = &last
             && self.etcd.revision(&self.name.key("groups"), QUICK_READ_MAX) == Ok(*revision)
         {
-            // No key in etcd has changed. This request costs etcd half as much as the other one.
+            // No key in etcd has changed. The request for the revision costs etcd half as much as a
+            // read of the group.
             let view = view.clone();
             self.last = last;
             return Ok(view);

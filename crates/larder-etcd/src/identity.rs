@@ -28,7 +28,8 @@ impl IdentityJson {
         Self { identity, secret }
     }
 
-    /// Parses a value. Returns it and its identity as a number, or `None` if it is malformed.
+    /// Parses a value. Returns the value and its identity as a number, or `None` if the value is
+    /// malformed.
     pub(crate) fn read(text: &[u8]) -> Option<(Self, u128)> {
         let value: Self = serde_json::from_slice(text).ok()?;
         let is_written = value.identity.len() == 32;
@@ -113,7 +114,7 @@ impl ClusterIdentity {
     }
 
     /// Examines the value of the key after a transaction with [`Self::comparison`] has failed.
-    /// Returns true if etcd has the identity: another comparison of the transaction was false.
+    /// Returns true if etcd has the identity: another comparison of the transaction was then false.
     /// Returns false if etcd has lost the identity.
     ///
     /// # Errors

@@ -61,8 +61,8 @@ pub struct IdentityFinder {
     cluster: String,
     identity: Arc<ClusterIdentity>,
     secret: Option<Secret>,
-    /// Since this time, every read has found no identity in etcd. `None` if the last read found one
-    /// or failed.
+    /// The time since which every read has found no identity in etcd. `None` if the last read found
+    /// one or failed.
     absent_since: Option<Instant>,
 }
 
@@ -83,8 +83,8 @@ impl IdentityFinder {
     }
 
     /// Reads the identity. Writes a new one if etcd has had none for 2 s. Returns false if the
-    /// caller must call again, because etcd has had none for less than 2 s, or another process has
-    /// just written it.
+    /// caller must call again, because etcd has had no identity for less than 2 s, or another
+    /// process has just written one.
     ///
     /// # Errors
     /// [`IdentityError`].

@@ -46,9 +46,9 @@ pub struct NameConflict {
     /// The `live` key of the process in etcd.
     key: String,
     incarnation: u64,
-    /// The address for other nodes; `None` if it is unknown.
+    /// The process's address for other nodes; `None` if it is unknown.
     address: Option<String>,
-    /// The lifetime of its lease, in seconds.
+    /// The lifetime of the process's lease, in seconds.
     lease_secs: u64,
 }
 

@@ -21,7 +21,7 @@ struct RecordJson {
     leader: ProcessJson,
     in_sync: Vec<ProcessJson>,
     cas: (u64, u64),
-    /// In milliseconds.
+    /// The leader's setting for [`Record::unclean_after`], in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unclean_after: Option<u64>,
 }

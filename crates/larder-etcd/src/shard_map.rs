@@ -71,8 +71,8 @@ impl EtcdShardMap {
         Ok(ShardMapView { map, revision, leaders: leaders.collect(), etcd_revision })
     }
 
-    /// Makes a read soon return all keys, because a request to etcd has failed: it may have been
-    /// restored from a backup.
+    /// Plans a complete read, because a request to etcd has failed: etcd may have been restored
+    /// from a backup.
     pub fn expect_another_history(&mut self) {
         self.keys.read_all_soon();
     }

@@ -32,7 +32,7 @@ pub(crate) fn mark(abort: Abort) -> bool {
 /// Runs the handler of a request, or one operation of a batch, until it finishes or is aborted.
 ///
 /// # Errors
-/// The reason for the abort. After the poll that has marked the request, the handler is dropped.
+/// The reason for the abort. Drops the handler after the poll that has marked the request.
 pub(crate) async fn run_abortable<R>(answer: impl Future<Output = R>) -> Result<R, Abort> {
     let watch = async {
         let mut answer = pin!(answer);

@@ -45,7 +45,7 @@ use tower_service::Service;
 const HEAD_MAX: usize = 16 << 10;
 /// The time limit for receiving the head of an HTTP/1 request.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// A connection without a read or write for this time is closed.
+/// The server closes a connection on which no read or write completes for this time.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 /// The interval of HTTP/2 pings to peers that may have gRPC streams. A peer that answers pings
 /// never reaches [`IDLE_TIME`], because the sum of this interval and [`PING_ANSWER_TIME`] is
@@ -57,7 +57,8 @@ const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
 const CONNECTION_LEN: usize = 24 << 10;
 /// Memory reserved for a request, in bytes: its head, buffers and the state of its handler.
 const REQUEST_LEN: usize = 16 << 10;
-/// The memory, in bytes, that a request's head counts in addition to its path and header fields.
+/// The memory, in bytes, that the server counts for a request's head in addition to the path and
+/// header fields.
 const HEAD_LEN_MIN: usize = 512;
 /// Additional memory reserved for a TLS connection, in bytes: a record in each direction, and keys.
 const TLS_LEN: usize = 48 << 10;
@@ -70,8 +71,8 @@ const CONNECTION_WINDOW: u32 = 64 << 10;
 /// After a failed `accept`, for example because no file descriptor is free, the server waits this
 /// long before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// If a handler has not read the whole body of an HTTP/1 request, the rest is read within this time
-/// limit. If the limit passes, the connection is closed after the reply.
+/// If a handler has not read the whole body of an HTTP/1 request, the server reads the rest within
+/// this time limit. If the limit passes, the server closes the connection after the reply.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);

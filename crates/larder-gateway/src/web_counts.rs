@@ -14,7 +14,7 @@ pub struct WebCounts {
     /// Memory reserved for the gateway's connections, requests and replies, in bytes.
     #[cfg(feature = "http")]
     reserved: AtomicUsize,
-    /// Memory in bytes that the heads of requests waiting for memory use.
+    /// The memory, in bytes, that request heads use while the requests wait for memory.
     #[cfg(feature = "http")]
     waiting: AtomicUsize,
     /// Notified whenever reserved memory is released.
@@ -23,7 +23,7 @@ pub struct WebCounts {
 }
 
 impl WebCounts {
-    /// Returns whether HTTP or gRPC is served.
+    /// Returns whether the server serves HTTP or gRPC.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Relaxed)
     }
@@ -47,7 +47,7 @@ impl WebCounts {
 
 #[cfg(feature = "http")]
 impl WebCounts {
-    /// Records that HTTP or gRPC is served.
+    /// Records that the server serves HTTP or gRPC.
     pub(crate) fn note_use(&self) {
         self.is_used.store(true, Relaxed);
     }

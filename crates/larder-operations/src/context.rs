@@ -19,8 +19,8 @@ pub struct OpContext<'a, E: Engine> {
     /// The observer of operations' events. Without an observer, events cost each operation one
     /// branch.
     pub observer: Option<&'a dyn Observer>,
-    /// The items that a transaction watches. Without a guard, this check costs each update one
-    /// branch.
+    /// The guard of a transaction's watched items, which each update checks. Without a guard, the
+    /// check costs each update one branch.
     pub guard: Option<&'a Guard>,
 }
 
@@ -37,7 +37,7 @@ impl<'a, E: Engine> OpContext<'a, E> {
     }
 
     /// Samples a request for the statistics of hot keys: counts about one request in a hundred. An
-    /// interface calls this for each key of an answered request, or calls
+    /// interface calls this function for each key of an answered request, or calls
     /// [`HotKeys::pick`](crate::HotKeys::pick) once for a whole batch.
     #[inline]
     pub fn sample(&self, key: HashedKey<'_>) {

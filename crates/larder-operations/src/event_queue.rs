@@ -51,7 +51,7 @@ impl EventKinds {
     }
 }
 
-/// The selection of the events for a watcher.
+/// The conditions that select a watcher's events.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
     /// The kinds of events.
@@ -142,8 +142,8 @@ impl EventQueue {
         }
         state.draw_gap(self.filter.one_in);
         let is_full = state.events.len() >= EVENTS_MAX || state.keys_len + key.len() > KEYS_LEN_MAX;
-        // After a loss, further events are lost until the watcher has read the loss. Each loss that
-        // the watcher reads then covers many events.
+        // After a loss, further events are lost until the watcher has read the number of lost
+        // events. Each number that the watcher reads then covers many events.
         if is_full || state.lost > 0 {
             state.lost += 1;
             return;

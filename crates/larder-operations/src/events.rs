@@ -10,7 +10,7 @@ use larder_store::{Expiry, Item, Lease, Lookup, Now};
 
 /// Receives operations' events, on the thread that executes the operations.
 pub trait Observer {
-    /// Handles one event. It must be quick, because the request waits for it.
+    /// Handles one event. The implementation must be quick, because the request waits for the call.
     fn notify(&self, event: &Event<'_>);
 }
 
@@ -109,7 +109,7 @@ pub enum Event<'e> {
 }
 
 impl<'e> Event<'e> {
-    /// Returns the event of an item that a lookup, an increment, a decrement or an addition has
+    /// Returns the event about an item that a lookup, an increment, a decrement or an addition has
     /// created.
     pub(crate) fn created(
         key: &'e [u8],

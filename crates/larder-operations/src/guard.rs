@@ -47,7 +47,7 @@ impl Guard {
         self.watched.borrow().iter().any(|watched| is_wanted(&watched.key))
     }
 
-    /// Returns whether the item under a key may change.
+    /// Returns whether the transaction may change the item under a key.
     pub(crate) fn allows<L>(&self, key: &[u8], item: &Lookup<&Item<'_, L>>) -> bool {
         let found = if let Lookup::Hit(item) = item { Some(version_of(item)) } else { None };
         let watched = self.watched.borrow();

@@ -72,7 +72,7 @@ impl Default for HotKeys {
 impl HotKeys {
     /// Advances by `requests` requests, and decides whether one of them is counted. Returns the
     /// index of the request to count, or `None` if none of them is to be counted. Only the owning
-    /// thread may call this.
+    /// thread may call this function.
     #[inline]
     #[must_use]
     pub fn pick(&self, requests: usize) -> Option<usize> {
@@ -279,7 +279,7 @@ impl FrequencyTable {
         (self.lowest, self.next) = (0, 0);
     }
 
-    /// Adds the certain part of each count: `count - error`.
+    /// Adds the certain part of each count, `count - error`, to `all`.
     fn add_to(&self, all: &mut HashMap<Vec<u8>, u64>) {
         for (name, count) in self.names.iter().zip(&self.counts) {
             let certain = count.saturating_sub(name.error);

@@ -76,7 +76,7 @@ impl AnsweredCounts {
     }
 }
 
-/// The latency histograms of one thread's requests. Only that thread may record.
+/// The latency histograms of one thread's requests. Only that thread may record latencies.
 #[derive(Debug, Default)]
 pub struct Latencies([Histogram; CommandClass::ALL.len()]);
 
@@ -208,7 +208,7 @@ impl Histogram {
 
 #[expect(clippy::indexing_slicing, reason = "the compiler evaluates and checks it")]
 const fn bounds() -> [u64; 97] {
-    /// One second times 2^(i/4), in units of 2^-20 nanoseconds.
+    /// Element i is one second times 2^(i/4), in units of 2^-20 nanoseconds.
     const SECOND: [u64; Histogram::PER_OCTAVE as usize] = [
         1_048_576_000_000_000,
         1_246_974_039_821_093,

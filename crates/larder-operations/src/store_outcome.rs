@@ -15,7 +15,7 @@ pub enum StoreOutcome {
     NotStored,
     /// The item has another CAS.
     Exists,
-    /// There is no item for a store with a CAS.
+    /// A store with a CAS has found no item.
     NotFound,
     /// The item would be larger than [`Limits::item_size_max`](crate::Limits::item_size_max), or
     /// the engine refuses it for a reason other than a lack of memory.

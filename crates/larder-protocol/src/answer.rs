@@ -79,9 +79,9 @@ pub enum Answer<'b> {
     Version(&'b [u8]),
     /// A statistic.
     Stat {
-        /// Its name.
+        /// The name of the statistic.
         name: &'b [u8],
-        /// Its value.
+        /// The value of the statistic.
         value: &'b [u8],
     },
     /// The head of a RESP array: this many elements follow.
@@ -147,7 +147,7 @@ impl RefusalReason {
     }
 }
 
-/// The fields of a reply in addition to its outcome and value.
+/// The fields that a reply has in addition to its outcome and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerFields<'b> {
     /// No fields: a line of classic text, `HD` or `EN` without flags, or RESP.
@@ -158,14 +158,14 @@ pub enum AnswerFields<'b> {
         key: &'b [u8],
         /// The client flags.
         client_flags: u32,
-        /// The CAS, after `gets` and `gats`.
+        /// The CAS, in replies to `gets` and `gats`.
         cas: Option<u64>,
     },
     /// The flags of a meta reply.
     Meta(Flags<'b>),
     /// The fields of a binary head.
     Binary {
-        /// The key, after `getk` and `gatk`.
+        /// The key, in replies to `getk` and `gatk`.
         key: Option<&'b [u8]>,
         /// The client flags; `None` if the reply has no extras.
         client_flags: Option<u32>,
@@ -230,7 +230,8 @@ impl<'b> AnswerFields<'b> {
     }
 }
 
-/// The flags of a meta reply, in the order of the request. The flags `W`, `X` and `Z` follow them.
+/// The flags of a meta reply, in the order of the request. The flags `W`, `X` and `Z` follow the
+/// requested flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags<'b>(Tokens<'b>);
 
@@ -264,7 +265,7 @@ pub enum Flag<'b> {
     Cas(u64),
     /// `f`: the client flags.
     ClientFlags(u32),
-    /// `t`: the seconds until the item expires; `None` if it never does.
+    /// `t`: the seconds until the item expires; `None` if the item never expires.
     Ttl(Option<u32>),
     /// `s`: the length of the whole value in bytes.
     ValueLen(u64),
@@ -274,7 +275,7 @@ pub enum Flag<'b> {
     Base64,
     /// `O`: the opaque of the request.
     Opaque(&'b [u8]),
-    /// `h`: whether the item was read before.
+    /// `h`: whether the item had been read before the request.
     HitBefore(bool),
     /// `l`: the seconds since the previous access.
     IdleSecs(u32),

@@ -19,7 +19,7 @@ pub struct DumpItem<'k> {
     pub accessed: u32,
     /// The CAS; 0 if the server stores no CAS values (`-C`).
     pub cas: u64,
-    /// Whether the item was read since it was stored.
+    /// Whether the item has been read since it was stored.
     pub fetched: bool,
     /// memcached's slab class.
     pub class: u8,

@@ -44,7 +44,7 @@ pub enum Text<'b> {
         key: &'b [u8],
         /// The client flags.
         client_flags: u32,
-        /// The CAS, after `gets` and `gats`.
+        /// The CAS, in replies to `gets` and `gats`.
         cas: Option<u64>,
         /// The block, without its line end.
         value: &'b [u8],
@@ -103,9 +103,9 @@ pub struct Binary<'b> {
     pub opaque: [u8; 4],
     /// The CAS; 0 if there is none.
     pub cas: u64,
-    /// The extras: client flags after a get.
+    /// The extras: the client flags, in the reply to a get.
     pub extras: &'b [u8],
-    /// The key after `getk` or `gatk`, or the name of a statistic; otherwise empty.
+    /// The key, in the reply to `getk` or `gatk`, or the name of a statistic; otherwise empty.
     pub key: &'b [u8],
     /// The value, or an error message.
     pub value: &'b [u8],

@@ -49,7 +49,7 @@ pub enum StoreCommand {
 pub enum ItemLine<'k> {
     /// A lookup.
     Get { key: &'k [u8], found: LookupStatus, class: usize, client: u64, size: usize },
-    /// A store, successful or not. `ttl` is in seconds. It is also 0 if the item never expires.
+    /// A store, successful or not. `ttl` is in seconds; 0 also means that the item never expires.
     Store {
         key: &'k [u8],
         status: StoreStatus,

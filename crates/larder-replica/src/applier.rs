@@ -55,7 +55,7 @@ pub struct ApplierCounts {
     /// Received states, including the states of removed items.
     pub states: u64,
     /// Items that the engine could not store, because memory was full or the items were too large.
-    /// Their keys were removed instead.
+    /// The applier removed their keys instead.
     pub refused: u64,
     /// Started full syncs. Excludes imports.
     pub full_syncs: u64,
@@ -79,7 +79,7 @@ pub struct Applier<E: Engine> {
     generation: u64,
     /// The offsets of the last watermark: this follower has all changes before them in the leader's
     /// journals. `None` before the first watermark, and from the start of a sync to the first
-    /// watermark after it.
+    /// watermark after the sync.
     offsets: Option<Vec<u64>>,
     /// Whether a full sync or a delta sync is under way.
     is_syncing: bool,
@@ -93,8 +93,8 @@ pub struct Applier<E: Engine> {
     /// The position in the previous leader's stream, from which a delta sync starts. `None` if no
     /// delta sync is possible, and after a sync with the current leader.
     previous: Option<Lineage>,
-    /// Whether an incomplete delta sync has stored changes of a later leader than the leader of
-    /// `previous`. These changes are in this member's own journals, so a delta sync with a third
+    /// Whether an incomplete delta sync has stored changes of a leader that came after the leader
+    /// of `previous`. These changes are in this member's own journals, so a delta sync with a third
     /// leader includes them.
     has_partial_delta: bool,
     /// Frames for the leader, to be sent before the next acknowledgement.
@@ -574,8 +574,8 @@ impl<E: Engine> Applier<E> {
     }
 
     /// Returns the CAS value for a replicated item: the leader's value, or a fresh one if the
-    /// leader keeps none. A follower in a group has no range to draw a fresh value from, and stores
-    /// 0.
+    /// leader stores no CAS values. A follower in a group has no range to draw a fresh value from,
+    /// and stores 0.
     fn new_cas(&self, cas: u64) -> NewCas {
         let is_member = self.journals.is_some();
         if cas == 0 && !is_member { NewCas::Fresh } else { NewCas::Exactly(cas) }

@@ -41,7 +41,7 @@ pub const CAS_END: u64 = 1 << 53;
 pub struct CasRange {
     /// The first value; at least 1.
     pub from: u64,
-    /// The end; at least `from`, and at most [`CAS_END`].
+    /// The exclusive end; at least `from`, and at most [`CAS_END`].
     pub to: u64,
 }
 
@@ -103,7 +103,8 @@ pub struct GroupView {
 /// The operator requests to a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRequests {
-    /// Which changes wait for acknowledgements. `None` selects the leader's `--ack` option.
+    /// The operator's choice of the changes that wait for acknowledgements. `None` selects the
+    /// leader's `--ack` option.
     pub ack: Option<AckMode>,
     /// The pending request for a leadership transfer, if there is one.
     pub transfer: Option<TransferRequest>,
@@ -149,7 +150,7 @@ pub enum CoordinatorError {
         /// The error message from the server or the operating system.
         reason: String,
     },
-    /// The process has not logged in yet.
+    /// The process has not logged in at the coordinator yet.
     #[error("the login at the coordinator has not ended yet")]
     LoginPending,
     /// The process has not found the identity of its cluster yet.

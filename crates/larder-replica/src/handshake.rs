@@ -40,8 +40,8 @@ pub enum HandshakeError {
     /// The peer has refused the connection for this reason.
     #[error("the peer refuses: {0}")]
     Refused(String),
-    /// The peer's frame is not valid at this point of the handshake, or its purpose requires a
-    /// membership that the peer lacks.
+    /// The peer's frame is not valid at this point of the handshake, or the peer lacks the
+    /// membership that its purpose requires.
     #[error("unexpected frame in the handshake")]
     Unexpected,
 }

@@ -14,7 +14,7 @@
 //! | `sender.rs`, `item_writer.rs`, `keys.rs` | the leader's side of the stream |
 //! | `applier.rs` | the follower's side of the stream |
 //! | `lineage.rs` | delta sync after a change of leader |
-//! | `group.rs`, `member/`, `time.rs` | the record of a group, elections, and the CAS values of leaders |
+//! | `group.rs`, `member/`, `time.rs` | the record of a group, elections, the CAS values of leaders, and times |
 //! | `link_leases.rs` | how long a leader may execute the changes that another node forwards |
 //! | `slot_set.rs`, `shard_map.rs` | sets of slots, and the owner of each slot |
 //! | `ownership.rs` | slots that migrate between groups |

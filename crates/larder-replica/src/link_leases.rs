@@ -26,13 +26,13 @@ use std::collections::VecDeque;
 /// sends no frame for this time, the forwarding node closes the connection.
 pub const LEASE_TIME: Millis = 1000;
 /// On a slow connection, the time from a grant to the end of the lease grows up to this maximum. A
-/// lease waits behind all requests in the system's socket buffers, which can be some megabytes.
+/// lease waits behind all requests in the system's socket buffers, which can hold some megabytes.
 const LEASE_TIME_MAX: Millis = 10_000;
 /// A lease lasts this multiple of the measured time from a grant to its confirmation.
 const DELAYS_PER_LEASE: u64 = 4;
 
-/// The leases of one connection. Times are on this node's clock, unless the comment names the
-/// leader's clock.
+/// The leases of one connection. Times are on this node's clock, unless the comment of a field
+/// names the leader's clock.
 #[derive(Debug)]
 pub struct LinkLeases {
     leader_clock: PeerClock,
@@ -57,9 +57,9 @@ pub struct LinkLeases {
 
 impl LinkLeases {
     /// Creates the state of a connection. `leader_time` is the time on the leader's clock in its
-    /// `Accepted`, which has just arrived. `delay` is the duration of the handshake. It is the
-    /// estimate of the time from a grant to its confirmation until the leader has confirmed a
-    /// lease.
+    /// `Accepted`, which has just arrived. `delay` is the duration of the handshake. Until the
+    /// leader has confirmed a lease, `delay` is the estimate of the time from a grant to its
+    /// confirmation.
     #[must_use]
     pub fn new(leader_time: Millis, delay: Millis, now: Millis) -> Self {
         Self {

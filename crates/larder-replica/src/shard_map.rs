@@ -38,7 +38,7 @@ pub enum PlanError {
     /// or the group to drain has no slots.
     #[error("no slots need to move")]
     Nothing,
-    /// No other group owns slots, so none could import the slots of the group to drain.
+    /// No other group owns slots, so no group can import the slots of the group to drain.
     #[error("no other group has slots: move some to another group first")]
     NoOtherGroup,
 }

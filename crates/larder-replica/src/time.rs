@@ -1,17 +1,17 @@
 //! The unit of time, the estimated clock of a peer, and detection of process pauses.
 
 /// Milliseconds, as a duration or as a time. The clock must continue while the machine is
-/// suspended. Names of this type have no unit suffix. Names of other integers in milliseconds end
-/// in `_ms` or `_MS`.
+/// suspended. Names of fields and variables of this type have no unit suffix. Names of other
+/// integers in milliseconds end in `_ms` or `_MS`.
 pub type Millis = u64;
 
 /// A lower bound for the clock of a peer, from the send times in its messages. The rates of both
 /// clocks may each differ from real time by up to 1 %.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerClock {
-    /// A time on the peer's clock.
+    /// The send time of a message on the peer's clock.
     sent: Millis,
-    /// The time on the local clock at which `sent` arrived.
+    /// The time on the local clock at which that message arrived.
     arrived: Millis,
 }
 

@@ -13,8 +13,8 @@ pub struct Prefixes {
     counts: Mutex<BTreeMap<Vec<u8>, PrefixCounts>>,
 }
 
-/// The maximum number of counted prefixes. Clients choose the keys, so they could create any number
-/// of prefixes without a limit.
+/// The maximum number of counted prefixes. Clients choose the keys, so without a limit they could
+/// create any number of prefixes.
 const PREFIXES_MAX: usize = 16 << 10;
 
 impl Prefixes {

@@ -63,7 +63,7 @@ pub struct Server {
     pub controls: Controls,
     /// The time of each worker's last heartbeat, as [`Clock::now`].
     last_seen: Vec<AtomicU32>,
-    /// This server as a node of a cluster.
+    /// The node: this server's part in replication and in a cluster.
     pub node: Arc<Node>,
     pub(crate) verbosity: Verbosity,
     pub(crate) cache: erased::Cache,
@@ -179,7 +179,7 @@ impl Server {
     }
 
     /// Returns whether clients of memcached's protocols and of RESP must log in. With
-    /// `--token-file` alone, only clients of HTTP and gRPC must.
+    /// `--token-file` alone, only clients of HTTP and gRPC must log in.
     #[must_use]
     pub fn requires_login(&self) -> bool {
         self.access.passwords.is_some()
@@ -203,8 +203,8 @@ impl Server {
     }
 
     /// Reloads the certificates for clients and for nodes. Returns `None` if the server has no
-    /// certificates. If a file of the clients' or of the nodes' certificates is invalid, the
-    /// certificates of that kind stay unchanged.
+    /// certificates. If a file of the certificates for clients is invalid, those certificates stay
+    /// unchanged. The same holds for the certificates for nodes.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
         let of_clients = self.access.tls.as_ref().map(|tls| tls.refresh());
         let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());

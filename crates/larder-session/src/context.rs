@@ -1,4 +1,4 @@
-//! The arguments and results of one poll, in which the driver calls a session.
+//! The arguments and results of one poll, which is a call of a session by its driver.
 
 use crate::Host;
 use larder_operations::{AnsweredCounts, Limits, OpContext};
@@ -43,7 +43,7 @@ impl Settings {
 
 /// The arguments of one poll.
 pub struct Context<'a, E: Engine, H: Host> {
-    /// The cache and the context for operations on it. The session sets the observer itself.
+    /// The context for operations on the cache. The session sets its observer itself.
     pub operations: OpContext<'a, E>,
     /// The server that the session belongs to.
     pub host: &'a H,
@@ -80,8 +80,9 @@ pub enum Next {
     /// the changes that this output confirms.
     Abandon,
     /// This server does not own the keys of the next forwarded request. Send the output, then end
-    /// the conversation. The owner continues after [`Session::answered_part`](crate::Session). Only
-    /// sessions created by [`Session::forwarded`](crate::Session::forwarded) return this action.
+    /// the conversation. The owner continues after the part that
+    /// [`Session::answered_part`](crate::Session) returns. Only sessions created by
+    /// [`Session::forwarded`](crate::Session::forwarded) return this action.
     NotOwner,
 }
 

@@ -28,26 +28,26 @@ pub trait Host {
         Latencies::default()
     }
 
-    /// Returns whether the credentials of a login are valid. Sessions call it only if the server
-    /// requires a login ([`crate::Session::opening`], [`crate::Session::resp()`]).
+    /// Returns whether the credentials of a login are valid. Sessions call this method only if the
+    /// server requires a login ([`crate::Session::opening`], [`crate::Session::resp()`]).
     fn authenticate(&self, _credentials: &Credentials<'_>) -> bool {
         false
     }
 
-    /// Returns the node that owns the keys of this server's group. Sessions call it for every batch
-    /// of requests if [`crate::Settings::forwards`] is set.
+    /// Returns the node that owns the keys of this server's group. Sessions call this method for
+    /// every batch of requests if [`crate::Settings::forwards`] is set.
     fn owner(&self) -> Owner {
         Owner::Local
     }
 
-    /// Returns the shard map, or `None` if this server's group owns all keys. Sessions call it for
-    /// every batch of requests if [`crate::Settings::forwards`] is set.
+    /// Returns the shard map, or `None` if this server's group owns all keys. Sessions call this
+    /// method for every batch of requests if [`crate::Settings::forwards`] is set.
     fn shard_map(&self) -> Option<&dyn GroupMap> {
         None
     }
 
-    /// Opens a route to the owner of a group's keys. Sessions call it only if another node is the
-    /// owner.
+    /// Opens a route to the owner of a group's keys. Sessions call this method only if another node
+    /// is the owner.
     fn open_route(&self, _group: GroupIndex, _conversation: Conversation) -> Box<dyn Route> {
         Box::new(NoRoute)
     }
@@ -74,8 +74,8 @@ pub trait Host {
         self.tracker()
     }
 
-    /// Makes the tracker request all changes of items from the other groups. A session calls it
-    /// when its connection subscribes to prefixes (`BCAST`).
+    /// Makes the tracker request all changes of items from the other groups. A session calls this
+    /// method when its connection subscribes to prefixes (`BCAST`).
     fn request_changes(&self) {}
 
     /// Returns whether the connection with this number is open.
@@ -114,7 +114,7 @@ pub trait Host {
     /// Records that an `lru_crawler metadump` or `mgdump` has started or ended.
     fn note_dump(&self, _running: bool) {}
 
-    /// Returns whether clients may dump keys. The option `-X` forbids it.
+    /// Returns whether clients may dump keys. The option `-X` forbids dumps.
     fn dumps_allowed(&self) -> bool {
         true
     }
@@ -128,14 +128,14 @@ pub trait Host {
         Err(0..=0)
     }
 
-    /// Returns whether `stats sizes` is enabled. It then counts items by size.
+    /// Returns whether `stats sizes`, which counts items by size, is enabled.
     fn sizes_tracked(&self) -> bool {
         false
     }
 
     /// Returns the log streams that have a watcher. Includes [`Streams::PREFIXES`] if the host
-    /// counts requests by prefix. Sessions call it in each poll, except in polls that only check
-    /// whether held replies may be sent.
+    /// counts requests by prefix. Sessions call this method in each poll, except in polls that only
+    /// check whether held replies may be sent.
     fn observed(&self) -> Streams {
         Streams::default()
     }
@@ -199,7 +199,7 @@ pub trait GroupMap {
     fn group_of(&self, key: &[u8]) -> GroupIndex;
 
     /// Returns the groups that own keys or that will import some, ordered by index. The session
-    /// sends each of them a flush of all items.
+    /// sends a flush of all items to each of these groups.
     fn groups(&self) -> Vec<GroupIndex>;
 
     /// Returns the version of the map. It increases when keys move to other groups.

@@ -5,7 +5,7 @@
 //! operations, [`larder_operations`] executes them, and `memcached/get.rs` and `memcached/store.rs`
 //! encode outcomes. `resp/` does the same for RESP. `forward.rs` and `scatter/` send requests to
 //! the nodes that own their keys. `session/` contains the state of a connection. All other folders
-//! depend on it.
+//! depend on `session/`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -10,13 +10,13 @@ pub enum Owner {
     Local,
     /// Another node answers the requests, or currently no node does.
     Remote,
-    /// Another node. This server is a replica whose items are recent enough to answer lookups
-    /// itself.
+    /// Another node. This server is a replica that may answer lookups itself, because its items are
+    /// recent enough.
     RemoteWithLocalReads,
 }
 
 /// The index of a group. The servers in a group replicate the same items. Each server numbers the
-/// groups in its own way.
+/// groups independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupIndex(pub u16);
 
@@ -70,8 +70,8 @@ impl Conversation {
 pub struct AnsweredPart {
     /// The length of the answered requests, in bytes.
     pub len: usize,
-    /// If the next request is a RESP command on several keys, how many of its keys are already
-    /// answered.
+    /// The number of already answered keys of the next request, if it is a RESP command on several
+    /// keys.
     pub keys: usize,
     /// The number of items found under these answered keys.
     pub found: u64,
@@ -98,7 +98,7 @@ pub enum ForwardOutcome {
     /// further reply arrives.
     ConnectionLost,
     /// No leader can answer: the group has no leader, or this server has too many unsent bytes for
-    /// it.
+    /// the leader.
     NoLeader,
 }
 

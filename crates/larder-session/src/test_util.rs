@@ -35,7 +35,8 @@ pub struct TestHost {
     pub memory_limit: usize,
     /// The users that can log in: names and passwords.
     pub users: Vec<(&'static [u8], &'static [u8])>,
-    /// Opens routes to other nodes. If it is set and `leads` is not, another node owns the items.
+    /// Opens routes to other nodes. If this field is `Some` and `leads` is false, another node owns
+    /// the items.
     pub leader: Option<OpenRoute>,
     /// Whether the server is a replica that answers lookups of its group's items itself.
     pub serves_reads: bool,
@@ -196,7 +197,7 @@ pub struct TestServer<E: Engine> {
     pub settings: Settings,
     /// The parser state of new connections.
     pub opening: Parser,
-    /// The time.
+    /// The current time of the server's clock.
     pub now: Seconds,
     /// Completes pending reads or acknowledgements; `None` if the engine never has any.
     pub complete: Option<Complete>,

@@ -65,8 +65,8 @@ pub trait CacheControl: Send + Sync {
     fn observe_evictions(&self, observer: EvictionObserver);
 
     /// Registers an observer: from now on, the cache calls it for each change of an item except
-    /// evictions. If a lookup that starts after this call does not see a change yet, the change is
-    /// reported. Only the first call has an effect.
+    /// evictions. If a lookup that starts after this call does not see a change yet, the cache
+    /// reports the change to the observer. Only the first call has an effect.
     fn observe_changes(&self, observer: ChangeObserver);
 }
 

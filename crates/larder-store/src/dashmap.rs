@@ -1,8 +1,9 @@
 //! An engine over [`dashmap`](::dashmap): concurrent hash maps under locks. It cannot evict: a
 //! store that would exceed the limit is refused.
 //!
-//! The cache is divided into many small maps. Expired items are searched for in one map at a time,
-//! and each map grows separately. Both take little time, and block few other requests.
+//! The cache is divided into many small maps. The engine searches one map at a time for expired
+//! items, and each map grows separately. Searching or growing one map takes little time, and blocks
+//! few other requests.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -155,7 +155,7 @@ pub struct Handle<E> {
     has_changed: bool,
 }
 
-/// A read that was started.
+/// A started read from the simulated slower storage.
 #[derive(Debug)]
 pub struct PendingRead {
     hash: u64,

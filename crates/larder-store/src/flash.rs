@@ -1,5 +1,6 @@
 //! Settings and statistics of a cache's flash tier. When the cache evicts an item from memory, it
-//! can write the item to a [`Device`]. It reads the item from there when a request needs it.
+//! can write the item to a [`Device`]. The cache reads the item from the device when a request
+//! needs the item.
 
 use larder_device::Device;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub struct FlashSettings {
     /// is needed. With `None`, items are demoted only when they would be evicted.
     pub item_age: Option<u32>,
     /// The remaining lifetime in seconds below which items are written to separate pages; 0
-    /// disables this.
+    /// disables the separate pages.
     pub low_ttl: u32,
     /// One in this many items that are read from flash a second time is copied to memory; 0
     /// disables these copies.

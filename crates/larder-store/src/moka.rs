@@ -1,6 +1,6 @@
 //! An engine over [`moka`](::moka): a concurrent cache with its own eviction.
 //!
-//! This engine implements expiry and flushes itself, because moka measures them with its own clock.
+//! This engine implements expiry and flushes itself, because moka would use its own clock for them.
 //! An untracked lookup still counts for moka's eviction: moka has no lookup that does not count.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
@@ -82,9 +82,9 @@ fn build(core: &Arc<Core>, limit_bytes: usize, policy: Policy) -> MokaCache {
         .build_with_hasher(core.hasher)
 }
 
-/// Subtracts a record that has left moka from the counts. If moka has evicted it for its size,
-/// counts an eviction, or a reclaimed item if the item was no longer valid. Moka calls this once
-/// for each record that leaves it.
+/// Subtracts from the counts a record that has left moka. If moka has evicted the record to stay
+/// within the limit, counts an eviction, or a reclaimed item if the item was no longer valid. Moka
+/// calls this function once for each record that leaves the map.
 fn count_removal(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {
     core.forget(key.len(), record);
     match cause {

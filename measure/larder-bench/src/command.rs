@@ -82,16 +82,16 @@ fn covered(complete_runs: usize) -> &'static str {
 }
 
 /// Performs the runs that `arguments` describe. Writes the table to `out` or to the file of
-/// `--out-file`, and the other result files. The first SIGINT or SIGTERM stops the current run
-/// early and prevents further runs. A further signal stops the process at once if it arrives more
-/// than half a second after the first.
+/// `--out-file`. Also writes the other result files. The first SIGINT or SIGTERM stops the current
+/// run early and prevents further runs. A further signal stops the process at once if it arrives
+/// more than half a second after the first.
 ///
 /// # Errors
 /// No results are written if an option's value cannot be used, an output file cannot be opened, or
 /// the first run failed. With `--find-rate`, the same applies if the first run ended early. For
 /// other errors, the results are written before this function returns: a later run failed, a run
 /// ended early, the runs had more faults than allowed, or `--find-rate` found no rate. If one
-/// result cannot be written, the others still are.
+/// result cannot be written, the function still writes the others.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[serde(default)]
 pub struct Outcome {
     /// Seconds from the start of the run to the last reply. If a time limit, a signal or an early
-    /// end stopped the run after the last reply, the seconds until that stop.
+    /// end stopped the run after the last reply, these are the seconds until that stop.
     pub seconds: f64,
     /// Whether latency counts from the time at which a request was scheduled (open loop) or sent
     /// (closed loop).

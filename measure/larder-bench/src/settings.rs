@@ -49,9 +49,9 @@ pub struct Settings {
     pub multi_get: usize,
     /// Custom commands, which replace sets and gets.
     pub commands: Vec<CustomCommand>,
-    /// Key spaces. Each request chooses a key space at random, weighted by their shares. The ratio,
-    /// keys, value sizes and expiry of a key space replace those of the settings. Empty for a run
-    /// without key spaces.
+    /// Key spaces. Each request chooses a key space at random, weighted by the shares of the key
+    /// spaces. The ratio, keys, value sizes and expiry of a key space replace those of the
+    /// settings. Empty for a run without key spaces.
     #[serde(default)]
     pub key_spaces: Vec<KeySpace>,
     /// Replay of a trace; `None` for generated requests.
@@ -71,7 +71,7 @@ pub struct Settings {
     /// Open loop: requests per second of all clients together. `None` for a trace and for a closed
     /// loop. In a closed loop, replies determine when a client sends.
     pub rate: Option<u64>,
-    /// Distribution over time of an open loop's requests.
+    /// Distribution of an open loop's requests over time.
     pub arrivals: Arrivals,
     /// Whether to set every key at least once before the measurement.
     pub fill: bool,
@@ -79,8 +79,8 @@ pub struct Settings {
     /// values.
     pub verify: bool,
     /// The run ends after this time without any reply. A timed run also waits up to this time for
-    /// outstanding replies at its end. It also limits each login and, for connections that are
-    /// opened during the run, each TLS handshake.
+    /// outstanding replies at its end. This time also limits each login and, for connections that
+    /// are opened during the run, each TLS handshake.
     pub timeout: Duration,
     /// Maximum time to establish a connection. `None` for the system's limit before the run and for
     /// `timeout` during the run.
@@ -192,8 +192,9 @@ impl fmt::Display for Distribution {
 pub struct TraceReplay {
     /// The trace's file.
     pub file: PathBuf,
-    /// Open loop: speed as a multiple of the recorded one. TTLs are divided by it, but are at least
-    /// a second. `None` for a closed loop: connections then send when their requests are answered.
+    /// Open loop: replay speed as a multiple of the recorded speed. TTLs are divided by this
+    /// multiple, but are at least a second. `None` for a closed loop: connections then send when
+    /// their requests are answered.
     pub speed: Option<f64>,
     /// The request that follows a missed get; `None` selects the default for the trace's form.
     pub on_miss: Option<OnMiss>,
@@ -237,7 +238,7 @@ impl KeySpace {
     }
 }
 
-/// Distribution over time of an open loop's requests.
+/// Distribution of an open loop's requests over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {

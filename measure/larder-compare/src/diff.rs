@@ -59,10 +59,10 @@ impl std::str::FromStr for Threshold {
     }
 }
 
-/// Compares two results, writes a table to `text`, and returns the regressions. A regression is a
-/// metric of a cell that is significantly worse, by more than its threshold, or a cell of both
-/// results that failed only in the new ones. If there is a threshold, cells that are missing from
-/// the new results are also regressions.
+/// Compares two results, writes a table to `text`, and returns the regressions. A metric of a cell
+/// is a regression if it is significantly worse, by more than its threshold. A cell that is in both
+/// results is a regression if it failed only in the new ones. If there is a threshold, cells that
+/// are missing from the new results are also regressions.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.
@@ -211,9 +211,10 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Writes the dates and versions of both results, and whether the machines or the suites differ.
-/// Different numbers of runs do not count. Then writes a table with a row for each significant
-/// difference, the number of figures without one, and the number of figures with too few runs.
+/// Writes the dates and versions of both results, and whether the machines or the suites differ. A
+/// different number of runs does not count as a difference between suites. Then writes a table with
+/// a row for each significant difference, the number of figures without a significant difference,
+/// and the number of figures with too few runs.
 fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) {
     let shown: Vec<_> = differences.iter().filter(|one| one.is_significant()).collect();
     let unknown = differences.iter().filter(|one| one.interval.is_none()).count();

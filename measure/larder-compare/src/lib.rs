@@ -94,7 +94,7 @@ pub enum Error {
     /// The system does not report the cores, or the cores in the arguments cannot be used.
     #[error("{0}; choose others with --server-cores and --load-cores")]
     Cores(String),
-    /// The results in the output directory have a different setup.
+    /// The results in the output directory have a different setup from this comparison.
     #[error(
         "the results in {folder} have a different setup ({differing} differ); choose another directory \
          with --out, or delete them with --fresh"
@@ -128,7 +128,7 @@ pub enum Error {
         why: String,
     },
     /// The new results have regressions: metrics that are significantly worse, by more than their
-    /// threshold, or cells of both results that failed only in the new ones. If there is a
+    /// threshold, or cells that are in both results and failed only in the new ones. If there is a
     /// threshold, cells that are missing from the new results are also regressions.
     #[error("{count} regressions, first {first}")]
     Regressions {

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Number of requests per second that were answered without an error.
+    /// Number of requests per second that the server answered without an error.
     Throughput,
     /// Minimum latency.
     Min,
@@ -39,9 +39,9 @@ pub enum Metric {
     /// CPU time of other programs, in percent of all cores of the machine. High values make the
     /// results doubtful.
     OthersBusy,
-    /// Items held per GiB of the server's memory limit.
+    /// Number of items that the server holds per GiB of its memory limit.
     HeldByLimit,
-    /// Items held per GiB of the server's resident memory.
+    /// Number of items that the server holds per GiB of its resident memory.
     HeldByRss,
     /// Share of the found keys that were read from the server's flash tier.
     FromFlash,

@@ -86,7 +86,7 @@ pub struct FillResult {
     pub items_error: f64,
     /// The server's memory limit.
     pub limit_bytes: u64,
-    /// The server's resident memory, where the system reports it.
+    /// The server's resident memory; `None` if the system does not report it.
     pub rss_bytes: Option<u64>,
 }
 
@@ -143,7 +143,7 @@ pub struct LatencyProfile {
     /// Quantiles with their latencies in microseconds, as in HdrHistogram's percentile
     /// distribution: it has two steps for each halving of the distance to 1.
     pub quantiles: Vec<(f64, f64)>,
-    /// Number of requests that were answered without an error in each second.
+    /// For each second, the number of requests that the server answered without an error.
     pub by_second: Vec<u64>,
 }
 

@@ -32,7 +32,7 @@ pub struct Suite {
     #[serde(default = "connections")]
     pub connections: usize,
     /// Duration of an implicit warm-up in seconds; 0 for none. If a workload has no warm-up phase,
-    /// the comparison runs the workload's first load for this time before it measures it.
+    /// the comparison runs the workload's first load for this time before it measures the workload.
     #[serde(default = "warm_up_secs")]
     pub warm_up_secs: f64,
     /// The values that `--quick` replaces.

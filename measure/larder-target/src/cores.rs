@@ -17,7 +17,8 @@ impl CoreSet {
     }
 
     /// Divides the cores that this process may use into halves for the servers and for the load. If
-    /// the number is odd, the load gets the extra core. A single core is shared.
+    /// the number is odd, the load gets the extra core. The servers and the load share a single
+    /// core.
     ///
     /// # Errors
     /// The system does not report the cores.

@@ -73,7 +73,7 @@ impl ProcessGroup {
         Pid::from_raw(self.watchdog.id().cast_signed())
     }
 
-    /// Returns the running processes of the server, where the system lists processes.
+    /// Returns the running processes of the server, or none if the system does not list processes.
     pub(crate) fn members(&self) -> Vec<i32> {
         let mark = format!("{MARK}={}", self.mark);
         let mut members = process::members(self.id().as_raw(), mark.as_bytes());

@@ -339,7 +339,8 @@ impl Launched {
     }
 
     /// Returns the exit status and the last line of the log, or `None` while the server runs. A
-    /// server still runs if only its first process has exited, as that of a daemon does.
+    /// server still runs if only its first process has exited, as the first process of a daemon
+    /// does.
     pub fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         let ended = self.is_stopped || self.group.members().is_empty();

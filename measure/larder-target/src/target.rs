@@ -229,7 +229,7 @@ impl OpenTarget {
         connect(&self.address, self.dialect)
     }
 
-    /// Returns the server's resident memory in bytes, where the system reports it.
+    /// Returns the server's resident memory in bytes, or `None` if the system does not report it.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         process::usage(self.pid?).map(|usage| usage.rss_bytes)

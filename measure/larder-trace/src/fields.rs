@@ -60,7 +60,7 @@ pub(crate) fn ttl_secs(field: &[u8]) -> Result<Option<NonZeroU32>, &'static str>
     parse(field).map(NonZeroU32::new).ok_or("the TTL must be a whole number of seconds")
 }
 
-/// Checks that the field with the key's length is a number. The reader does not use it.
+/// Checks that the field with the key's length is a number. The reader does not use the number.
 pub(crate) fn key_len(field: &[u8]) -> Result<(), &'static str> {
     parse::<u32>(field).map(drop).ok_or("the key size must be a number of bytes")
 }

@@ -3,7 +3,7 @@ protocols with versioned values, and kills, pauses, partitions, etcd outages, tr
 restarts.
 
 tests/cluster/histories/rules.py has the rules. Needs root, for a network namespace. The options after `--` are for
-larderd, after those of the checker: `checker.py --ack writes -- --ack none` must find violations.
+larderd and follow those of the checker: `checker.py --ack writes -- --ack none` must find violations.
 """
 
 import argparse

@@ -53,7 +53,8 @@ def cas_of(node, key):
 
 
 class Given:
-    """The CAS values that keys have had. Stores each key again through a node, and checks that its value is new."""
+    """The CAS values that keys have had. `store` stores each key again through a node, and checks that the key's new
+    CAS value was not used before."""
 
     def __init__(self):
         self.values = {f"k{number}": set() for number in range(20)}

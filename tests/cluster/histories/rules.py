@@ -120,8 +120,8 @@ class Conditions:
         return any(latest >= start and earliest <= end for earliest, latest in self.losses)
 
     def overlap_start(self, time):
-        """If two leaders may overlap at a time, returns the start of this interval of uncertainty. Otherwise returns
-        the time."""
+        """If two leaders may overlap at `time`, returns the start of that interval of uncertainty. Otherwise returns
+        `time`."""
         number = bisect.bisect_right(self.losses, (time, math.inf))
         if number and time <= self.losses[number - 1][1] + OVERLAP_SECS:
             return self.losses[number - 1][0]

@@ -212,7 +212,7 @@ def test_reused_cas_values_are_found():
     assert Story().set(0, 1).read(1, 2, 3, cas=7).set(4, 5).read(2, 6, 7, cas=7).kinds() == [CAS_REUSED]
     assert Story().set(0, 1, cas=7).set(4, 5, cas=7).kinds() == [CAS_REUSED]
     assert Story().empty(0, 1, cas=7).read(1, 2, 3, cas=7).set(4, 5, cas=7).kinds() == [CAS_REUSED]
-    # The loss of a leader does not permit this.
+    # The loss of a leader does not permit the reuse of a CAS value.
     assert Story().set(0, 1, cas=7).set(4, 5, cas=7).kinds("none", [(2, 3)]) == [CAS_REUSED]
 
 

@@ -201,7 +201,8 @@ class Records(threading.Thread):
             self.violations.append((now, f"{text}, but was not in sync: {last['in_sync']}"))
 
     def in_sync(self, group):
-        """Returns the names of the members in sync whose processes have not restarted since."""
+        """Returns the names of the in-sync members whose processes have not restarted since they were recorded as in
+        sync."""
         if group not in self.groups:
             return []
         members = self.groups[group][0]["in_sync"]

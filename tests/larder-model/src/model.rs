@@ -393,8 +393,8 @@ fn drops_old_value(store: &Store<'_>) -> bool {
     }
 }
 
-/// Parses a value as a number. Like `strtoull`, this stops at a NUL. Unlike `strtoull`, it rejects
-/// negative numbers.
+/// Parses a value as a number. Like `strtoull`, the function stops at a NUL. Unlike `strtoull`, it
+/// rejects negative numbers.
 fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > NUMBER_LEN_MAX {
         return None;

@@ -15,8 +15,8 @@
 //!
 //! Lines may contain the escape sequences `\x00 \r \n \t \s` (a space) `\\ \{`. `{x*300}` is 300
 //! times x. `{cas:a}` is a CAS: all uses of the same name have the same value, and different names
-//! have different values. When sent, it may have an offset, as in `{cas:a+1}`. `{number}` matches
-//! any number.
+//! have different values. A sent CAS may have an offset, as in `{cas:a+1}`. `{number}` matches any
+//! number.
 //!
 //! `[unmodelled]` cases need features that the model lacks, and `[server]` cases need a complete
 //! server.

@@ -67,7 +67,7 @@ impl Running {
     }
 }
 
-/// Writes the records to etcd that nodes would write.
+/// Writes to etcd the records that nodes would write.
 trait FakeNodes {
     fn map(&self) -> EtcdShardMap;
     fn set_map(&self, map: &ShardMap);

@@ -33,13 +33,13 @@ use std::time::{Duration, Instant};
 /// Such a key has at most 186 bytes, and needs a server with meta commands (memcached 1.6 or
 /// later).
 ///
-/// A program may drop a call's future at any time, for example after a timeout. The requested
-/// change may or may not have happened.
+/// A program may drop a call's future at any time, for example after a timeout. The server may or
+/// may not have made the requested change.
 ///
-/// A call fails if its key or value is invalid, its server is unreachable or unavailable after
-/// several faults in a row, its deadline passes, or its connection fails. It also fails if the
-/// server refuses the login or the request, sends an unexpected reply or reports an error, or if
-/// the client is closed. [`ErrorKind`](crate::ErrorKind) lists all kinds of errors.
+/// A call fails if its key or value is invalid, its server is unreachable, several faults in a row
+/// have made the server unavailable, its deadline passes, or its connection fails. It also fails if
+/// the server refuses the login or the request, sends an unexpected reply or reports an error, or
+/// if the client is closed. [`ErrorKind`](crate::ErrorKind) lists all kinds of errors.
 #[derive(Clone, Debug)]
 pub struct Client {
     group: Arc<ServerSet<Server>>,
@@ -54,7 +54,8 @@ impl Builder<Client> {
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
     /// server has a weight above 0, or the hashing method does not support the weights. With
-    /// discovery, it also fails if discovery finds no list, or if its thread cannot be spawned.
+    /// discovery, the function also fails if discovery finds no list, or if the discovery thread
+    /// cannot be spawned.
     pub fn build(self) -> Result<Client, Error> {
         let hashes_addresses = self.hashes_addresses();
         let resolve = move |address: &Address| match address {

@@ -56,8 +56,8 @@ impl Link {
     }
 
     /// Returns the next reply. Before each read, sends as much of the remaining output as the
-    /// socket accepts. Always reads while it waits to send, because a server stops reading requests
-    /// if its client does not read replies.
+    /// socket accepts. While the function waits to send, it also reads, because a server stops
+    /// reading requests if its client does not read replies.
     async fn receive(&mut self, progress: &mut Progress) -> Result<Bytes, CallFailure> {
         loop {
             match self.connection.next_reply() {

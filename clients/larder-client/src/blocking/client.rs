@@ -37,9 +37,9 @@ use std::time::{Duration, Instant};
 /// Such a key has at most 186 bytes, and needs a server with meta commands (memcached 1.6 or
 /// later).
 ///
-/// A call fails if its key or value is invalid, its server is unreachable or unavailable after
-/// several faults in a row, its deadline passes, or its connection fails. It also fails if the
-/// server refuses the login or the request, sends an unexpected reply or reports an error, if a
+/// A call fails if its key or value is invalid, its server is unreachable, several faults in a row
+/// have made the server unavailable, its deadline passes, or its connection fails. It also fails if
+/// the server refuses the login or the request, sends an unexpected reply or reports an error, if a
 /// waiter interrupts the call, or if the client is closed. [`ErrorKind`](crate::ErrorKind) lists
 /// all kinds of errors.
 #[derive(Clone, Debug)]
@@ -63,7 +63,8 @@ impl Builder<Client> {
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
     /// server has a weight above 0, or the hashing method does not support the weights. With
-    /// discovery, it also fails if discovery finds no list, or if its thread cannot be spawned.
+    /// discovery, the function also fails if discovery finds no list, or if the discovery thread
+    /// cannot be spawned.
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client {
             computing: Computing::new(self.time_max()),
@@ -116,7 +117,7 @@ impl Client {
         Ok(list.iter().map(|server| Arc::clone(server.name())).zip(outputs).collect())
     }
 
-    /// Returns the items of several keys with their CAS. If a server is [at
+    /// Returns the items of several keys, each item with its CAS. If a server is [at
     /// fault](Error::is_fault), the items of its keys are `None`.
     ///
     /// # Errors

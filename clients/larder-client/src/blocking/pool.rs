@@ -112,7 +112,8 @@ impl Pool {
     ) -> Result<PooledConnection<'_>, Error> {
         let _time = self.recorder.wait();
         let end = loop {
-            // Checks the deadline first: after it, the call cannot use a connection.
+            // Checks the deadline first, because the call cannot use a connection after its
+            // deadline.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break ErrorKind::PoolTimeout;

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A JSON codec for types that serde can serialize and deserialize. JSON is self-describing:
-/// programs in other languages can read the values, and so can a later version of the program whose
-/// types have new fields with defaults.
+/// programs in other languages can read the values. A later version of the program can also read
+/// them if the new fields of its types have defaults.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;

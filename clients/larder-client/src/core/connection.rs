@@ -29,7 +29,7 @@ const STATISTICS_LEN_MAX: usize = 64 << 20;
 /// replies are copied, and so are replies that are followed by other received bytes.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
-/// How to find the end of the reply to a request.
+/// The rule that determines the end of the reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// The reply has one [`Answer`].
@@ -131,8 +131,8 @@ impl Connection {
         }
     }
 
-    /// Returns the unused part of the input buffer. After a read into it, the caller passes the
-    /// length to [`Connection::received`].
+    /// Returns the unused part of the input buffer. After a read into this part, the caller passes
+    /// the number of read bytes to [`Connection::received`].
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let missing = self.wanted.saturating_sub(self.received).clamp(ROOM_MIN, ROOM_MAX);
         if self.input.len() - self.received < missing {
@@ -156,8 +156,8 @@ impl Connection {
     }
 
     /// Returns the reply to the oldest request, if it is complete. If the reply fails its check on
-    /// a shared connection, this still returns the reply, and [`Connection::has_failed`] is true
-    /// from then on.
+    /// a shared connection, the function still returns the reply, and [`Connection::has_failed`] is
+    /// true from then on.
     ///
     /// # Errors
     /// [`InvalidReply`]: the input is malformed or unsolicited.

@@ -48,7 +48,7 @@ pub(crate) enum JoinRole {
     Wait(FlightWaiter),
 }
 
-/// The result of waiting.
+/// The result of waiting for another caller's computation.
 #[derive(Debug)]
 pub(crate) enum FlightResult {
     /// The computed item.

@@ -24,9 +24,10 @@ use std::time::Duration;
 /// ```
 /// use larder_client::Lease;
 ///
-/// // Fresh for a minute. In the last 5 s of it, one caller recomputes the value, and the others get the present one.
-/// // Without a request in these 5 s the item stays for 30 s more: then the first caller recomputes it, and the others
-/// // get the old value.
+/// // The value is fresh for a minute. In the last 5 s of that minute, one caller recomputes the
+/// // value, and the others get the current value. Without a request in these 5 s, the item stays
+/// // for 30 s more: the first caller in this time recomputes the value, and the others get the old
+/// // value.
 /// let lease = Lease::ttl(60).early(5).stale(30);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +79,9 @@ impl Lease {
         }
     }
 
-    /// Returns the recache limit: if an item's remaining lifetime is below it, the server grants
-    /// one caller the lease to recompute the item. Returns `None` if `early` and `stale` are 0. A
-    /// time of more than 30 days is a Unix time, as in expiries.
+    /// Returns the recache limit: if an item's remaining lifetime is below this limit, the server
+    /// grants one caller the lease to recompute the item. Returns `None` if `early` and `stale` are
+    /// 0. A time of more than 30 days is a Unix time, as in expiries.
     fn recache(self) -> Option<Exptime> {
         let secs = self.early.saturating_add(self.stale);
         (secs > 0).then(|| Ttl::secs(secs).exptime())
@@ -164,7 +165,7 @@ impl Operation for LeaseGet<'_> {
     }
 }
 
-/// Returns whether a hit is for this key. Checks only the opaque of base64 keys, because some
+/// Returns whether a hit is for this key. For a base64 key, checks only the opaque, because some
 /// versions of memcached return such keys as raw bytes.
 fn is_of(key: Key<'_>, returned: &AnswerFields<'_>) -> bool {
     let expected = opaque(key);
@@ -207,8 +208,9 @@ pub(crate) enum StoreCondition {
     Add,
     /// The value on the server is unreadable and has no CAS: replace it unconditionally.
     Replace,
-    /// Another caller has the lease, or the previous holder of the permit released it: request the
-    /// lease again. The client does not store a value that was computed without a lease.
+    /// Another caller has the lease, or the previous holder of the permit released the lease:
+    /// request the lease again. The client does not store a value that was computed without a
+    /// lease.
     Retry,
     /// The server failed, or the [flight](super::flight) has ended: do not store the value.
     Never,

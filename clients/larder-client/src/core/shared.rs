@@ -139,7 +139,7 @@ impl MinLatency {
     const QUICK_MAX: Duration = Duration::from_micros(150);
 
     /// Records a response time. A time above the minimum raises the minimum by at most 1 ÷ 64, so
-    /// an old minimum loses its effect after some hundreds of records.
+    /// an old minimum loses its effect after a few hundred records.
     pub(crate) fn note(&mut self, time: Duration) {
         self.0 = time.min(self.0 + self.0 / 64);
     }
@@ -259,8 +259,8 @@ impl<T> Exchange<T> {
 
     /// Drops queued calls that `is_wanted` rejects. If all earlier output is sent, also moves calls
     /// from the queue to the output, up to [`CALLS_MAX`] calls under way. The other calls stay in
-    /// the queue, where callers can still withdraw them. This keeps unwanted requests to a slow
-    /// server from accumulating in memory.
+    /// the queue, where callers can still withdraw them. So unwanted requests to a slow server do
+    /// not accumulate in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {

@@ -289,8 +289,8 @@ impl<T> Pipeline<T> {
         }
     }
 
-    /// Returns when the program must call [`handle_time`](Self::handle_time) next. Returns `None`
-    /// if no call is queued or under way.
+    /// Returns the time at which the program must call [`handle_time`](Self::handle_time) next.
+    /// Returns `None` if no call is queued or under way.
     #[must_use]
     pub fn poll_time(&self, now: Instant) -> Option<Instant> {
         let mut waiting = self.exchange.tickets().filter(|call| call.ticket.is_some());
@@ -300,8 +300,8 @@ impl<T> Pipeline<T> {
         deadline.into_iter().chain(look).min()
     }
 
-    /// Passes the bytes to send to `take` and returns its result. The bytes then count as sent.
-    /// Returns `None` if there are no bytes or no connection is open.
+    /// Passes the unsent bytes to `take`, and returns the result of `take`. The bytes then count as
+    /// sent. Returns `None` if there are no bytes or no connection is open.
     ///
     /// The program should not call this function while the socket's send buffer is full: queued
     /// calls can still be cancelled without being sent.

@@ -1,6 +1,6 @@
 //! Ketama hashing. Each server has several points on a circle of 2³² hash values. A key belongs to
-//! the server of the first point at or after the key's hash. In dalli, it is the last point at or
-//! before the hash.
+//! the server of the first point at or after the key's hash. In dalli, the key belongs to the
+//! server of the last point at or before the hash.
 
 use super::key_hash::KeyHash;
 use super::node::{Member, Node};
@@ -166,8 +166,8 @@ impl Client {
 }
 
 /// Computes how many digests each server gets, from its share of the total weight. Rounding affects
-/// the result, so this calculates in single precision and in the same order as the other clients.
-/// The other clients also add 10⁻¹⁰, which is too small to change the result.
+/// the result, so the function calculates in single precision and in the same order as the other
+/// clients. The other clients also add 10⁻¹⁰, which is too small to change the result.
 #[expect(clippy::cast_possible_truncation, reason = "the other clients truncate, too")]
 fn float_shares(nodes: &[Member<'_>]) -> Vec<u32> {
     let total: u64 = nodes.iter().map(|(_, node)| u64::from(node.share())).sum();

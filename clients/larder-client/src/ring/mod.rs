@@ -99,7 +99,7 @@ pub enum Hashing {
     /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format:
     /// `KetamaConnectionFactory`, or a `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and
     /// `KETAMA_HASH`. It hashes `host/ip:port`, so servers configured by host name need
-    /// [`Node::ip`] (IPv4). Servers configured by IP address do not.
+    /// [`Node::ip`] (IPv4). Servers configured by IP address do not need it.
     ///
     /// If a server is not usable, up to six further hashes choose other servers, as in spymemcached
     /// with `FailureMode.Redistribute`. After these hashes, the ring uses the next servers on the

@@ -79,7 +79,8 @@ async fn drop_futures(transport: impl Fn(Builder<Client>) -> Builder<Client>) {
                 let is_done = call(&client, &format!("key-{task}-{n}"), random).await;
                 let count = if is_done { &done } else { &dropped };
                 count.fetch_add(1, Ordering::Relaxed);
-                // Yields to other tasks, because a future that is dropped after few polls does not.
+                // Yields to other tasks, because a future that is dropped after few polls does not
+                // yield.
                 tokio::task::yield_now().await;
             }
         })

@@ -1,5 +1,5 @@
-//! Tests clients of hostile servers, which send without end or never reply, next to healthy
-//! servers. Also tests clients that are closed, or whose runtime shuts down, during a call.
+//! Tests clients that use hostile and healthy servers together. Hostile servers send without end or
+//! never reply. Also tests clients that are closed, or whose runtime shuts down, during a call.
 
 use crate::common::any_client::{self, AnyClient, AnyClientBuilder, each_client, each_pool};
 use crate::common::{Action, FakeServer};

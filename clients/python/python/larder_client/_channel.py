@@ -91,7 +91,7 @@ class _Channel(Channel):
     ) -> None:
         self.server = server
         self.connect_timeout = connect_timeout
-        #: The host of the server. With TLS, the name that its certificate must contain.
+        #: The host of the server. With TLS, this is the name that the server's certificate must contain.
         self.name = "localhost" if isinstance(server, str) else server[0]
         #: TLS arguments for the loop's functions that open connections.
         self._encryption: dict[str, Any] = {}

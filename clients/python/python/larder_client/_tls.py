@@ -27,8 +27,8 @@ _NO_TLS = frozenset(["WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LEN
 class Tls(BaseTls):
     """The TLS settings of a client's connections, for the argument `tls` of all clients.
 
-    The clients use TLS 1.2 or 1.3. A CA of the system must have signed the server's certificate, or a CA in the PEM
-    file `ca_file` if that is set. The certificate must contain the host of the server's address, or `server_name` if
+    The clients use TLS 1.2 or 1.3. A CA of the system, or a CA in the PEM file `ca_file` if that is set, must have
+    signed the server's certificate. The certificate must contain the host of the server's address, or `server_name` if
     that is set. For servers that request a client certificate, `cert_file` is a PEM file with the certificate, and
     `key_file` is a PEM file with its key. Without `key_file`, the key is in `cert_file`.
 

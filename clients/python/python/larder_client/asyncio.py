@@ -424,7 +424,7 @@ class Client(_Client):
 
 class HashClient(_Client):
     """A client of several servers for all tasks of an event loop. Each key belongs to one server. With the default
-    `hasher`, `HashClient` for threads and pymemcache choose the same server.
+    `hasher`, it is the same server as with `HashClient` for threads and with pymemcache.
 
     After repeated failures of a server, calls to it fail at once for a short time. Its keys do not move to other
     servers. With `ignore_exc`, failed lookups are misses, and failed changes of one item return False. `set_many` then

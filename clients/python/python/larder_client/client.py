@@ -106,7 +106,7 @@ class _Client(BaseClient):
     disconnect_all = BaseClient.close
 
     def quit(self) -> None:
-        """Closes the connections. The next call opens a new one."""
+        """Closes the connections. The next call opens a new connection."""
         self.close()
 
     def stats(self, *args: str | bytes) -> dict[bytes, Any]:

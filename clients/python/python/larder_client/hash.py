@@ -251,7 +251,7 @@ class HashClient:
         return batches, unassigned
 
     def close(self) -> None:
-        """Closes all connections. The next calls open new ones."""
+        """Closes all connections. The next calls open new connections."""
         for client in list(self.clients.values()):
             client.close()
 

@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) was_alone: bool,
     /// The time of the last send or receive.
     pub(super) used: Instant,
-    /// When the timer fires, and the timer's handle. `None` if no timer is set.
+    /// The time at which the timer fires, and the timer's handle. `None` if no timer is set.
     pub(super) timer: Option<(Instant, Py<PyAny>)>,
     /// The queue length above which a new call removes calls whose futures are done.
     pub(super) queue_len_max: usize,

@@ -37,7 +37,7 @@ pub(crate) fn join(cache: u64, key: &[u8]) -> JoinOutcome {
     JoinOutcome::of(flight.outcome.get().cloned().flatten())
 }
 
-/// Does the same as [`join`] for a task: it waits without blocking the thread.
+/// Does the same as [`join`] for a task, which waits without blocking its thread.
 pub(crate) async fn join_in_task(cache: u64, key: &[u8]) -> JoinOutcome {
     let flight = match start(cache, key) {
         Start::Maker(guard) => return JoinOutcome::Maker(guard),

@@ -100,8 +100,8 @@ impl Claim<'_> {
 /// The reason why a counter did not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterError {
-    /// The value is not a decimal number from [`i64::MIN`] to [`i64::MAX`], without leading zeros
-    /// and without `+`. Trailing spaces are ignored.
+    /// The value is not a decimal number from [`i64::MIN`] to [`i64::MAX`], or has leading zeros or
+    /// a `+`. Trailing spaces are ignored.
     NotANumber,
     /// The sum is not in the range of `i64`.
     Overflow,

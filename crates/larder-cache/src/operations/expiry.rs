@@ -18,8 +18,8 @@ pub enum Ttl {
 
 impl Cache {
     /// Returns the time until the value under `key` expires, or `None` if there is no value.
-    /// Eviction does not count this as a use of the value, and [`crate::Stats`] do not count it as
-    /// a lookup.
+    /// Eviction does not count the call as a use of the value, and [`crate::Stats`] do not count
+    /// the call as a lookup.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -177,7 +177,7 @@ impl Cache {
         Ok(value)
     }
 
-    /// Stores a value and returns it, even if the insert fails.
+    /// Stores a value. Returns the value, even if the insert fails.
     fn insert_made(&self, maker: &MakerGuard, key: &[u8], made: Insertion) -> Bytes {
         let Insertion { value, options } = made;
         // The insert may call a listener for evictions, which may request the same key.

@@ -34,7 +34,7 @@ impl Cache {
     /// the index again, and returns the keys of this part again. It may or may not return a key that
     /// is stored or removed during the iteration.
     ///
-    /// The iterator reads about 64 keys at a time, and pins no items between these steps, so the
+    /// The iterator reads about 64 keys in each step, and pins no items between two steps, so the
     /// caller may take any time and may use the cache. For each iterator, the cache keeps up to 32
     /// KiB of reports about moved items. The iterator visits the whole index, and its keys do not
     /// count as lookups or uses.

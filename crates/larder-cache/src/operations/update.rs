@@ -16,8 +16,8 @@ pub enum Update<V> {
     Keep,
     /// Removes the value.
     Remove,
-    /// Stores a value, which keeps the expiry and the tags of the old one. Without an old value, it
-    /// has neither.
+    /// Stores a value with the expiry and the tags of the old value. If there is no old value, the
+    /// new value has neither.
     Replace(V),
     /// Stores a value with options, like [`Cache::insert_with`]. The expiry and the tags of the old
     /// value are discarded.
@@ -47,9 +47,9 @@ impl Cache {
     /// ```
     ///
     /// `f` receives a copy of the value, and runs without a lock. If the bytes of the value have
-    /// changed by the time the cache applies the change, `f` is called again with the new value, so
-    /// `f` should have no side effects. `f` may use the cache. [`crate::Stats`] count an insertion
-    /// if a value is stored, but no lookup.
+    /// changed by the time the cache applies the change, the cache calls `f` again with the new
+    /// value, so `f` should have no side effects. `f` may use the cache. [`crate::Stats`] count an
+    /// insertion if a value is stored, but no lookup.
     ///
     /// # Errors
     /// [`InsertError`]: nothing changed.
@@ -88,7 +88,7 @@ impl Cache {
     }
 }
 
-/// The item that replaces another one.
+/// The new content of an item in `Claim::exchange`.
 struct Exchange<'v> {
     /// The new value; `None` removes the item.
     value: Option<&'v [u8]>,
@@ -99,7 +99,7 @@ struct Exchange<'v> {
 }
 
 impl<'v> Exchange<'v> {
-    /// Returns the change of an item with the expiry `old`.
+    /// Returns the change for an item whose current expiry is `old`.
     fn change<'t>(&self, old: Expiry, tags: &'t [Tag], is_uploaded: bool) -> Change<'t>
     where
         'v: 't,

@@ -61,8 +61,8 @@ pub trait Codec<K: ?Sized, V> {
     fn decode(&self, bytes: &[u8]) -> Result<V, Self::Error>;
 }
 
-/// The encoding of [postcard](https://docs.rs/postcard), for types that implement serde's traits:
-/// short and fast. The bytes contain no type information, so a value of one type may decode as
+/// The short and fast encoding of [postcard](https://docs.rs/postcard), for types that implement
+/// serde's traits. The bytes contain no type information, so a value of one type may decode as
 /// another type with a wrong value. This happens only if two types share a key, because no cache
 /// outlives its program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -119,8 +119,8 @@ fn a_dropped_maker_lets_a_waiting_thread_make_the_value() {
     assert!(maker.poll().is_pending());
     thread::scope(|scope| {
         let thread = scope.spawn(|| cache.get_or_insert_with("key", || "thread"));
-        // The thread either waits for the maker already, or will find no maker. In both cases it
-        // has to make the value.
+        // The thread either already waits for the maker, or will find no maker. In both cases, the
+        // thread has to make the value.
         thread::sleep(Duration::from_millis(20));
         drop(maker);
         assert_eq!(thread.join().unwrap(), "thread");

@@ -36,8 +36,8 @@ const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 const PIECE_LEN: usize = 256 << 10;
 const READ_LEN: usize = 256 << 10;
 /// A session pauses when its output has this many bytes. After this many reply bytes, a
-/// conversation waits for a `Continue` frame. A single reply may exceed either limit. These bytes
-/// do not count towards the memory limit of connections.
+/// conversation waits for a `Continue` frame. A single reply may exceed either limit. The bytes of
+/// the output do not count towards the memory limit of connections.
 const OUTPUT_MAX: usize = 64 << 10;
 /// If the unsent output for one peer has at least this many bytes, the answerer sends it before it
 /// answers further requests.
@@ -82,7 +82,8 @@ struct RequestBatch {
     unread: Vec<u8>,
     /// Whether all bytes of the requests have arrived.
     is_whole: bool,
-    /// Whether this node has started to answer the requests. Some may have taken effect then.
+    /// Whether this node has started to answer the requests. If so, some requests may have taken
+    /// effect.
     has_started: bool,
     /// The number of bytes that the session has consumed.
     consumed: usize,
@@ -111,13 +112,14 @@ enum State {
     AwaitingLease,
     /// The conversation continues at the end of a leadership transfer.
     AwaitingTransfer,
-    /// The conversation has ended: the peer closes its client's connection, or sends the requests
-    /// to another node.
+    /// The conversation has ended: the peer closes its client's connection, or sends the remaining
+    /// requests to another node.
     Ended,
 }
 
 impl ForwardedConversation {
-    /// Creates a conversation. In one with tracking, reads are recorded for `reader`.
+    /// Creates a conversation. In a conversation with tracking, the session records its reads for
+    /// `reader`.
     fn new(conversation: Conversation, reader: Option<Arc<Subscription>>) -> Self {
         Self {
             session: Session::forwarded(conversation, reader),
@@ -237,8 +239,8 @@ impl Answerer {
         Ok(())
     }
 
-    /// Answers received requests until one is incomplete, or until the conversation waits, pauses
-    /// or ends. Appends the reply frames to `out`, and sets the conversation's state.
+    /// Answers received requests until the next request is incomplete, or until the conversation
+    /// waits, pauses or ends. Appends the reply frames to `out`, and sets the conversation's state.
     fn answer(
         &self,
         route: u64,
@@ -328,7 +330,7 @@ impl Answerer {
             *sent += output.len();
             send(route, output, end, out);
             // This buffer does not count towards the memory limit of connections, so an idle
-            // conversation keeps only a small one.
+            // conversation keeps only a small buffer.
             output.shrink_to(KEPT_LEN_MAX);
             *state = match end {
                 ReplyEnd::Paused => State::Full,
@@ -456,8 +458,8 @@ impl Conversations<'_> {
     }
 
     /// Continues to answer a conversation if it is in the state `state`. If the lease has ended,
-    /// the conversation waits for the next one: the peer may already have reported its requests as
-    /// failed.
+    /// the conversation waits for the next lease: the peer may already have reported the
+    /// conversation's requests as failed.
     fn resume(&mut self, route: u64, state: State, engine: &mut erased::Handle) {
         let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
         let Some(conversation) = conversation else { return };

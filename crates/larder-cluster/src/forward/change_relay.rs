@@ -69,7 +69,7 @@ impl ChangeRelay {
     }
 
     /// Appends frames with changes to `out` until it has `len_max` bytes. Returns false if more
-    /// changes remain. If it returns true, the next change calls `waker`.
+    /// changes remain. Otherwise returns true, and the next change calls `waker`.
     pub(super) fn write(
         &self,
         waker: impl Fn() -> Waker,
@@ -83,8 +83,8 @@ impl ChangeRelay {
                     Invalidated::write_keys(keys.iter().map(|key| &**key), out);
                 }
                 Some(Invalidation::All) => Frame::Invalidated(Invalidated::ALL).write(out),
-                // This message reports that another connection, which receives the messages, has
-                // closed. A peer has no such connection.
+                // This message reports that the connection to which a client has redirected its
+                // messages has closed. A peer redirects no messages.
                 Some(Invalidation::Broken) => (),
                 None => return true,
             }

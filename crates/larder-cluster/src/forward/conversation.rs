@@ -2,7 +2,7 @@
 
 use larder_session::Conversation;
 
-/// The number that stands for each kind of conversation on the wire.
+/// Each kind of conversation, and the number that stands for it in frames.
 const CONVERSATIONS: [(Conversation, u8); 6] = [
     (Conversation::Memcached, 0),
     (Conversation::Gateway, 1),
@@ -12,7 +12,7 @@ const CONVERSATIONS: [(Conversation, u8); 6] = [
     (Conversation::TrackedResp3, 5),
 ];
 
-/// Returns the number that stands for a kind of conversation on the wire.
+/// Returns the number that stands for a kind of conversation in frames.
 pub(super) fn number_of(conversation: Conversation) -> u8 {
     let of = CONVERSATIONS.iter().find(|(of, _)| *of == conversation);
     of.map_or(0, |(_, number)| *number)

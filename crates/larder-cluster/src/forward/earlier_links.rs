@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 /// listening sockets only after its last connection.
 const REFUSALS_UNTIL_ENDED: u32 = 2;
 
-/// The open connections that one forwarder has made.
+/// The connections of one forwarder whose threads may still run, and the last refusals.
 #[derive(Default)]
 pub(super) struct EarlierLinks {
     links: Vec<(Process, Weak<Link>)>,
@@ -27,16 +27,16 @@ impl EarlierLinks {
         self.links.push((process.clone(), Arc::downgrade(link)));
     }
 
-    /// Makes the last connection to the process usable again, and returns it. Returns `None` if
-    /// there is no connection, or if it has ended.
+    /// Makes the last connection to the process usable again, and returns it. Returns `None` if the
+    /// forwarder has made no connection to the process, or if that connection has ended.
     pub(super) fn revive(&self, process: Option<&Process>) -> Option<(Process, Arc<Link>)> {
         let (process, link) = self.links.iter().rev().find(|(of, _)| Some(of) == process)?;
         let link = link.upgrade().filter(|link| link.revive())?;
         Some((process.clone(), link))
     }
 
-    /// Records a failed attempt to connect that the port did not refuse. Restarts the count of
-    /// refusals.
+    /// Records an attempt to connect that failed for another reason than a refusal by the port.
+    /// Restarts the count of refusals.
     pub(super) fn note_failed(&mut self) {
         self.refusals = None;
     }
@@ -51,7 +51,8 @@ impl EarlierLinks {
         self.refusals = Some((process.clone(), refusals));
     }
 
-    /// Records that the process executes no more requests from the connections so far.
+    /// Records that the process executes no more requests from the connections that this forwarder
+    /// has made to it so far.
     pub(super) fn note_end(&self, process: &Process) {
         let of_process = self.links.iter().filter(|(of, _)| of == process);
         of_process.filter_map(|(_, link)| link.upgrade()).for_each(|link| link.note_peer_end());

@@ -47,8 +47,8 @@ pub(super) struct ForwarderShared {
     /// Whether the peer has refused requests since the last check. It refuses them if another group
     /// owns their keys or another node leads.
     has_refusals: AtomicBool,
-    /// Until this time, requests wait longer because of a planned change of the leader or owner. On
-    /// the clock of [`boot_millis`]; 0 before the first planned change.
+    /// Until this time, requests wait longer because of a planned change of the leader or owner.
+    /// The time is on the clock of [`boot_millis`]; 0 before the first planned change.
     planned_until: AtomicU64,
     /// The tracker that receives the group's item changes. `None` for the local group, whose
     /// changes this node receives as a member.
@@ -164,7 +164,7 @@ impl Forwarder {
             let is_wanted = (!is_up || connected != process) && !has_failed;
             if let Some((process, address)) = leader.filter(|_| is_wanted) {
                 let tracker = self.0.tracker.as_ref();
-                // Only this thread ends late waits, so it must also do it while it connects.
+                // Only this thread ends late waits, so it must also end them while it connects.
                 let continues = || {
                     self.end_late_waits();
                     group.leader().is_some_and(|(leader, _)| leader == process)
@@ -232,7 +232,7 @@ impl Forwarder {
         self.end_waits(|_| Some(ForwardOutcome::NoLeader));
     }
 
-    /// Starts the threads of a connection, and sends new requests on it.
+    /// Starts the threads of a connection, and makes the connection the current one.
     fn start_threads(
         &self,
         (link, rest): &(Arc<Link>, Vec<u8>),
@@ -292,8 +292,7 @@ impl Forwarder {
 
     /// Closes a connection. If it was the current connection, the forwarder then has no connection.
     fn drop_link(&self, link: &Arc<Link>) {
-        // Close the connection first: then `make_current` cannot make it current after this
-        // function.
+        // Close the connection first. After that, `make_current` does not accept it.
         link.close();
         let is_current = {
             let mut state = lock(&self.0.state);
@@ -305,8 +304,8 @@ impl Forwarder {
     }
 
     /// Handles requests that the peer has refused. Their session waits for at least
-    /// [`RETRY_AFTER`], and then sends them to the leader of the group that owns their keys at that
-    /// time.
+    /// [`RETRY_AFTER`], and then sends the requests to the leader of the group that owns the keys
+    /// at that time.
     pub(super) fn retry_soon(&self, route: &Arc<Mutex<RouteState>>, is_planned: bool) {
         if is_planned {
             self.note_planned();
@@ -337,8 +336,8 @@ impl Forwarder {
         since.elapsed() > self.retry_time()
     }
 
-    /// Adds a session to the sessions that wait for a leader. It retries no earlier than after
-    /// `pause`.
+    /// Adds a session to the sessions that wait for a leader. The session retries no earlier than
+    /// after `pause`.
     pub(super) fn wait(&self, route: &Arc<Mutex<RouteState>>, pause: Duration) {
         let now = Instant::now();
         let (since, round) = {

@@ -43,7 +43,7 @@ impl Forwarders {
 
     /// Reserves `more` bytes of memory for the sent part of a forwarded store that already has
     /// `held` bytes reserved. Returns false if the reservations of all stores would exceed `max`.
-    /// If only one store has reservations, it always succeeds.
+    /// If no other store has reservations, the call always succeeds.
     pub fn reserve_sent(&self, held: usize, more: usize, max: usize) -> bool {
         let before = self.sent.fetch_add(more, Ordering::Relaxed);
         let fits = before <= held || before + more <= max;

@@ -35,7 +35,7 @@ const BUFFER_LEN_MAX: usize = 1 << 20;
 /// The interval at which the thread of a closed connection checks whether the leader can still
 /// execute requests.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The maximum number of request bytes in one frame. A lease must wait until the frame before it is
+/// The maximum number of request bytes in one frame. A lease must wait until the preceding frame is
 /// sent, so frames are short.
 const PIECE_LEN: usize = 64 << 10;
 /// After sending this many bytes of frames, the writer checks for a lease to send.
@@ -148,7 +148,8 @@ impl Link {
     }
 
     /// Makes a retired connection usable again, because the peer leads again. A new connection
-    /// would end this one and lose the requests on it. Returns false if this connection has ended.
+    /// would end the retired connection and lose the requests on it. Returns false if the retired
+    /// connection has ended.
     pub(super) fn revive(&self) -> bool {
         let mut retirement = lock(&self.retirement);
         let is_usable = !matches!(*retirement, Retirement::Over) && !lock(&self.output).is_closed;
@@ -163,7 +164,7 @@ impl Link {
         matches!(*lock(&self.retirement), Retirement::Over)
     }
 
-    /// Returns the reason to close a retired connection now. `None` if the connection is not
+    /// Returns the reason to close a retired connection now, or `None` if the connection is not
     /// retired or still waits for results.
     fn retirement_end(&self) -> Option<PeerError> {
         let mut retirement = lock(&self.retirement);
@@ -179,7 +180,7 @@ impl Link {
         Some(reason)
     }
 
-    /// Returns whether requests on this connection wait for a result.
+    /// Returns whether any requests on this connection wait for a result.
     pub(super) fn has_unanswered(&self) -> bool {
         // Collect the routes before locking a state. `distribute` takes these locks in the other
         // order, and both orders together could deadlock.
@@ -192,7 +193,8 @@ impl Link {
     }
 
     /// Grants a lease, which the writer sends before further output. After a heartbeat from the
-    /// leader, `heartbeat` has its send time and the number of bytes that the leader had read.
+    /// leader, `heartbeat` contains the heartbeat's send time and the number of bytes that the
+    /// leader had read by then.
     fn renew_lease(&self, heartbeat: Option<(Millis, u64)>) {
         let (now, output) = (boot_millis(), &mut *lock(&self.output));
         if let Some((sent, received)) = heartbeat {
@@ -243,7 +245,7 @@ impl Link {
         Some(std::mem::take(&mut output.waiting))
     }
 
-    /// Sends a granted lease, if there is one, then `bytes`. Returns false if the connection has
+    /// Sends the granted lease, if any, and then `bytes`. Returns false if the connection has
     /// failed.
     fn write_with_lease(&self, bytes: &[u8]) -> bool {
         let mut lease = Vec::new();

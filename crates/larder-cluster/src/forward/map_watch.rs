@@ -56,7 +56,8 @@ impl MapWatch<'_> {
                 self.stop.wait(PAUSE);
                 is_due = topology.wait_until_due(CHECK_INTERVAL) || self.keeper.is_due();
             } else {
-                // All nodes lose the same etcd at the same time.
+                // All nodes lose etcd at the same time, so each pauses for a random time before it
+                // retries.
                 self.stop.wait(RETRY.mul_f64(rand::random_range(1.0..2.0)));
                 is_due = true;
             }
@@ -66,8 +67,8 @@ impl MapWatch<'_> {
         }
     }
 
-    /// Reads the map. Logs an error, unless reads of the group fail, too: their errors are in the
-    /// log.
+    /// Reads the map. Logs an error, unless reads of the group fail, too: the log already contains
+    /// the errors of those reads.
     fn read(&self, log: &mut EtcdLog) -> bool {
         let answer = self.keeper.read();
         if answer.is_ok() || self.group.has_etcd() {

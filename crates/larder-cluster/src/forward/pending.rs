@@ -19,8 +19,8 @@ pub(super) struct RouteState {
     pub(super) batches: VecDeque<ForwardedBatch>,
     /// The number for the next batch.
     pub(super) next_id: u64,
-    /// The batch in the session's last call of [`Route::take`](larder_session::Route::take), if the
-    /// batch was pending; `None` if that call returned an outcome.
+    /// The batch for which the session last called [`Route::take`](larder_session::Route::take), if
+    /// the batch was pending; `None` if that call returned an outcome.
     pub(super) awaited: Option<ForwardId>,
     /// The number of reply bytes received since the last `Continue` frame.
     pub(super) received: usize,
@@ -49,8 +49,8 @@ pub(super) struct ForwardedBatch {
 }
 
 impl RouteState {
-    /// Records that the session starts to send requests or waits for room. `waker` replaces its
-    /// waker.
+    /// Records that the session starts to send requests or waits for room. `waker` replaces the
+    /// session's waker.
     pub(super) fn start(&mut self, waker: &Waker) {
         // A retry follows the outcome at once. If more time has passed, this is a new request, and
         // its wait for a leader gets a new time limit.
@@ -98,8 +98,8 @@ impl RouteState {
             let is_awaited = self.awaited == Some(batch.id);
             self.ended_at = Some(Instant::now());
             // Wake the session only for the reply that it takes next. It takes replies in order,
-            // except for batches that it has sent again after a change of the owner. It must also
-            // resume a paused reply: until then, the peer answers no later batch.
+            // except for batches that it has sent again after a change of the owner. The session
+            // must also resume a paused reply: until then, the peer answers no later batch.
             if at == 0 || is_awaited || outcome == Some(ForwardOutcome::More) {
                 self.wake();
             }
@@ -112,7 +112,7 @@ impl RouteState {
         }
     }
 
-    /// Returns the outcome for a new batch if an earlier one has failed.
+    /// Returns the outcome for a new batch if an earlier batch has failed.
     pub(super) fn failure(&self) -> Option<ForwardOutcome> {
         let mut outcomes = self.batches.iter().filter_map(|batch| batch.outcome);
         outcomes.find_map(|outcome| match outcome {

@@ -223,8 +223,8 @@ impl RemoteRoute {
         link.send(route, bytes, more);
     }
 
-    /// Returns the connection and route of the conversation, or `None` if this side has not opened
-    /// one, the peer has ended it, or the connection is closed.
+    /// Returns the connection and route of the conversation, or `None` if this side has opened no
+    /// conversation, the peer has ended it, or the connection is closed.
     fn open_conversation(&self) -> Option<(Arc<Link>, u64)> {
         let is_open = |(link, route): &&(Arc<Link>, u64)| lock(&link.routes).contains_key(route);
         self.on.as_ref().filter(is_open).cloned()
@@ -465,7 +465,8 @@ mod tests {
         assert_eq!(answer, b"END\r\n");
     }
 
-    /// Sends a frame from the leader, and reads until its connection has no more to read.
+    /// Sends a frame as the leader, closes the leader's sending side, and reads the connection
+    /// `former` to its end.
     fn read_frame(
         former: &Arc<Link>,
         forwarder: &Forwarder,

@@ -20,15 +20,15 @@ use std::time::{Duration, Instant};
 /// repeats this value (`tests/it/election/nodes.rs`).
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
 
-// When a leader fails, the promises that members made to it expire before its lease at etcd does.
-// They never delay an election.
+// When a leader fails, the promises that members made to it expire before its lease at etcd does,
+// so the promises never delay an election.
 const _: () = assert!(
     Duration::from_millis(PROMISE_TIME).as_millis() + LEASE_RENEWAL_INTERVAL.as_millis()
         < Duration::from_secs(LEASE_SECS).as_millis()
 );
 
-/// The interval at which the renewing thread checks whether the keys of the process are missing in
-/// etcd.
+/// The interval at which the renewing thread checks whether the keys of the process are missing
+/// from etcd.
 const KEYS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long an in-sync member may take to replace a leader whose lease has ended.
@@ -37,7 +37,7 @@ const SUCCESSION_TIME: Duration = Duration::from_secs(3);
 /// The interval at which the threads check whether the cluster's identity is known.
 const IDENTITY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The state of the threads.
+/// The etcd settings, the group and the addresses that the threads use.
 pub(crate) struct Coordination {
     settings: EtcdSettings,
     group: Arc<Group>,
@@ -179,14 +179,14 @@ struct RoleLog {
     in_sync: Vec<String>,
     /// Whether this node has led since it last followed another node.
     has_led: bool,
-    /// `Some(true)` if this leader answers requests, `Some(false)` once the log says that it does
-    /// not. `None` until it has answered requests.
+    /// `Some(true)` while this leader answers requests, `Some(false)` after the log has reported
+    /// that it does not. `None` until this leader has answered requests.
     answers: Option<bool>,
     /// The time at which this node first saw the leader without a lease and without heartbeats, and
     /// whether that is logged. `None` if the leader has a lease or sends heartbeats, or if this
     /// node does not follow.
     lease_lapse: Option<(Instant, bool)>,
-    /// Whether this leader had used up its CAS values at the last call.
+    /// Whether this leader had used up its CAS values at the last call of `note_cas`.
     lacks_cas: bool,
 }
 

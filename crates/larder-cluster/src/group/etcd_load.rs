@@ -1,5 +1,6 @@
-//! The load of a whole cluster on etcd: the threads of all members that use etcd, without links
-//! between members. `LARDER_GROUPS` is the number of groups of three members.
+//! The load of a whole cluster on etcd. The measurement runs those threads of all members that use
+//! etcd, and makes no connections between members. `LARDER_GROUPS` is the number of groups of three
+//! members.
 //!
 //! ```sh
 //! LARDER_GROUPS=100 cargo test -p larder-cluster etcd_load -- --ignored --nocapture
@@ -25,7 +26,7 @@ use tempfile::TempDir;
 const MEMBERS: usize = 3;
 const MEASURED_TIME: Duration = Duration::from_secs(20);
 const START_MAX: Duration = Duration::from_secs(120);
-/// The unit of CPU times in `/proc`.
+/// The number of clock ticks per second. `/proc` contains CPU times in clock ticks.
 const TICKS_PER_SEC: f64 = 100.0;
 
 struct Server {
@@ -197,7 +198,7 @@ fn etcd_load() {
         while leaders() < groups && start.elapsed() < START_MAX {
             std::thread::sleep(Duration::from_millis(100));
         }
-        // The list of servers is complete.
+        // Wait until the list of servers is complete.
         std::thread::sleep(Duration::from_secs(5));
         let (start, before, cpu) = (Instant::now(), server.counters(), server.cpu_time());
         std::thread::sleep(MEASURED_TIME);

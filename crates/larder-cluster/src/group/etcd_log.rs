@@ -5,8 +5,8 @@ use larder_replica::CoordinatorError;
 /// The maximum number of errors that are logged in a series.
 const ERRORS_MAX: usize = 8;
 
-/// Logs each reason for which requests to etcd fail in a series of failed requests, and the first
-/// success after it. The first error may be a timeout while the cause is another one.
+/// Logs each distinct error in a series of failed requests to etcd, and the first success after the
+/// series. The first error may be a timeout although the cause is another error.
 #[derive(Default)]
 pub(crate) struct EtcdLog {
     /// The logged errors of the current series.
@@ -14,7 +14,8 @@ pub(crate) struct EtcdLog {
 }
 
 impl EtcdLog {
-    /// Logs an error unless its reason was logged before in the series, and the end of a series.
+    /// Logs an error unless the log already contains an error with the same reason from this
+    /// series. Also logs the end of a series.
     pub(crate) fn note<T>(&mut self, answer: &Result<T, CoordinatorError>) {
         match answer {
             Ok(_) if !self.logged.is_empty() => {

@@ -55,7 +55,7 @@ const CANDIDATE_LAG_MAX: Duration = Duration::from_millis(10);
 /// divided by this number.
 const CANDIDATE_LAG_PART: u32 = 10;
 /// How long a transfer waits for members other than the next leader to acknowledge all changes, and
-/// so to stay in sync. Part of [`TRANSFER_HOLD_MAX`].
+/// so to stay in sync. This time is a part of [`TRANSFER_HOLD_MAX`].
 const OTHERS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// How long a leader answers requests between two attempts at a transfer.
 const TRANSFER_PAUSE: Duration = Duration::from_millis(200);
@@ -74,7 +74,7 @@ pub struct GroupConfig {
     pub doubt: DoubtPolicy,
     /// A member with incomplete data may lead once the group has had no leader for this many
     /// milliseconds. With `None`, such a member leads only after all members in sync have lost
-    /// their items, or etcd has lost the record. It then starts with an empty cache.
+    /// their items, or etcd has lost the record. The member then starts with an empty cache.
     pub unclean_after: Option<Millis>,
     /// The kinds of changes whose replies wait for acknowledgements (`--ack`). An operator's value
     /// for the group overrides this one.
@@ -105,11 +105,10 @@ pub struct Group {
     read_lag: Millis,
     /// The time until which this replica may answer lookups; 0 if it may not. Heartbeats extend it.
     reads_until: AtomicU64,
-    /// The leadership for which this node is ready started in this epoch. 0 if the node is not
-    /// ready.
+    /// The start epoch of the leadership for which this node is ready; 0 if the node is not ready.
     ready_epoch: AtomicU32,
-    /// The start of this node's last leadership, from which it computes delta syncs for other
-    /// members. `None` before the first leadership, or if other members need full syncs.
+    /// The start of this node's last leadership, from which this node computes delta syncs for
+    /// other members. `None` before the first leadership, or if other members need full syncs.
     succession: Mutex<Option<Arc<Succession>>>,
     /// Whether requests wait for the end of a leadership transfer.
     holds_requests: AtomicBool,
@@ -125,8 +124,8 @@ pub struct Group {
     /// The members that replies wait for although they are not in sync yet. Maps a member's
     /// incarnation to the time up to which the member has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
-    /// The revision of etcd at which the last read of the group has shown both keys of this
-    /// process, `live` and `nodes`; 0 if it has not shown them.
+    /// The revision of etcd at the last read of the group, if that read has shown both keys of this
+    /// process, `live` and `nodes`; 0 if it has not.
     pub(super) keys_revision: AtomicU64,
     /// The cluster's identity.
     pub(crate) identity: Arc<ClusterIdentity>,
@@ -351,7 +350,7 @@ impl Group {
     }
 
     /// Waits up to [`SUCCESSOR_WAIT_MAX`] for another member to be in sync, if any other member is
-    /// live. Returns whether one is in sync. If none is, logs a warning.
+    /// live. Returns whether another member is in sync. If not, logs a warning.
     fn wait_for_successor(&self) -> bool {
         let start = Instant::now();
         let has_others = || {
@@ -379,7 +378,7 @@ impl Group {
     }
 
     /// Waits briefly until one of these members has acknowledged all changes so far. Returns
-    /// whether one has.
+    /// whether any of them has.
     fn has_close_candidate(
         &self,
         journals: &Journals,
@@ -412,8 +411,8 @@ impl Group {
             && started.elapsed() < Duration::from_millis(TRANSFER_HOLD_MAX)
         {
             // When a batch has ended, the journals have all its changes, and `acks` has its reply
-            // if that waits. No reply may be left waiting: the new record ends the leadership in
-            // which these replies may be acknowledged.
+            // if the reply waits. No reply may be left waiting: the new record ends the leadership
+            // in which these replies may be acknowledged.
             if journals.settle(&mut under_way) && !journals.acks().has_waiting() {
                 let ends = journals.ends();
                 let has_all =
@@ -553,7 +552,7 @@ impl Group {
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         if let Some(acks) = self.acks() {
-            // Already the first reply must wait for the members in sync.
+            // Even the first reply must wait for the members in sync.
             let named = self.read(Member::named_in_sync);
             named.iter().for_each(|process| acks.require(process.incarnation));
         }

@@ -6,13 +6,13 @@ use larder_etcd::{
 };
 use std::time::{Duration, Instant};
 
-/// The pause between attempts to register. They repeat while etcd has no identity of the cluster,
-/// or while the lease of an earlier process lasts.
+/// The pause between attempts to register. The process repeats the attempts while etcd has no
+/// identity of the cluster, or while the lease of an earlier process lasts.
 const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
 /// The time limit for all these attempts together.
 const REGISTRATION_MAX: Duration = Duration::from_secs(30);
-/// How long etcd may take to remove the keys of a lease after it has ended. A new etcd leader
-/// restarts all leases, and extends them by an election timeout.
+/// How long etcd may take to remove the keys of a lease after the lease has ended. A new etcd
+/// leader restarts all leases, and extends them by an election timeout.
 const LEASE_MARGIN: Duration = Duration::from_secs(8);
 
 /// The reason why a node cannot be a member of its group.
@@ -21,7 +21,7 @@ pub enum MembershipError {
     /// Another live process has the name of the node.
     #[error("{0}; give each node of a group another --node, and each cluster another --cluster")]
     NameConflict(NameConflict),
-    /// x
+    /// The secret of the cluster in etcd differs from the secret of this node.
     #[error("{0}")]
     OtherSecret(OtherSecret),
 }
@@ -33,7 +33,7 @@ pub(crate) struct Registration {
     /// Logs etcd errors until the identity is known. After that, the election thread logs them.
     log: EtcdLog,
     /// Whether etcd has no identity yet, or an earlier process's lease lasts. The node starts only
-    /// after this.
+    /// once neither is the case.
     is_waiting: bool,
     /// Whether the process has been registered once.
     is_complete: bool,

@@ -196,9 +196,9 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Writes a migration's new slot owner to the map if the map still has this revision and both
-    /// leaders still lead in these epochs. Retries for up to [`TRY_MAX`] while `continues` returns
-    /// true.
+    /// Writes the new owner of a migration's slots to the map if the map still has this revision
+    /// and both leaders still lead in these epochs. Retries for up to [`TRY_MAX`] while `continues`
+    /// returns true.
     ///
     /// # Errors
     /// [`FinishError::Unknown`] if the write may have succeeded, else the reason for the failure.

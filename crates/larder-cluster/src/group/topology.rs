@@ -52,12 +52,12 @@ struct TopologyState {
     leaders: BTreeMap<String, LeaderView>,
     /// The groups that own slots, or will import some.
     groups: Vec<GroupIndex>,
-    /// The send time of the last read that returned a map; `None` before the first.
+    /// The send time of the last read that returned a map; `None` before the first such read.
     read_at: Option<Instant>,
-    /// The time of the last attempt to read the map; `None` before the first.
+    /// The time of the last attempt to read the map; `None` before the first attempt.
     tried_at: Option<Instant>,
-    /// The revision of etcd at the last read; `None` before the first, if there was no map, and
-    /// after a failed read of the group.
+    /// The revision of etcd at the last read; `None` before the first read, after a read without a
+    /// map, and after a failed read of the group.
     etcd_revision: Option<Revision>,
     is_due: bool,
 }
@@ -229,8 +229,8 @@ impl Topology {
         self.known().etcd_revision.is_some()
     }
 
-    /// Notes an attempt to read the map. The next read is not due because of the map's age for
-    /// [`MAP_RENEWAL_AGE`].
+    /// Notes an attempt to read the map. For [`MAP_RENEWAL_AGE`] from now, the map's age makes no
+    /// further read due.
     pub(crate) fn note_attempt(&self) {
         self.known().tried_at = Some(Instant::now());
     }
@@ -342,8 +342,9 @@ impl Topology {
         self.due.notify_all();
     }
 
-    /// Waits until a read of the map is due, for at most `time`: it is requested, or both the map
-    /// and the last attempt are too old. Clears the request. Returns whether a read is due.
+    /// Waits for at most `time` until a read of the map is due. A read is due if it was requested,
+    /// or if both the map and the last attempt are too old. Clears the request. Returns whether a
+    /// read is due.
     pub(crate) fn wait_until_due(&self, time: Duration) -> bool {
         let start = Instant::now();
         let mut known = self.known();
@@ -362,8 +363,8 @@ impl Topology {
         }
     }
 
-    /// Waits for a map whose read was sent to etcd after this time. Returns false if the node shuts
-    /// down, or if `continues` returns false.
+    /// Waits for a map that this node requested from etcd after the time `after`. Returns false if
+    /// the node shuts down, or if `continues` returns false.
     pub(crate) fn wait_for_map(
         &self,
         after: Instant,

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 /// the export fails, and this node revokes the release unless the other group has completed the
 /// import.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
-/// The maximum age of a request to release the slots. An importer that has given up in the meantime
-/// would leave the slots without a leader for [`RELEASED_MAX`].
+/// The maximum age of a request to release the slots. If the importer has given up before the
+/// release, the slots have no leader for [`RELEASED_MAX`].
 const RELEASE_REQUEST_AGE_MAX: Millis = 1000;
 /// A peer counts as unreachable after this time without received bytes.
 const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -160,8 +160,9 @@ impl Export<'_> {
     }
 }
 
-/// Paces changes during an export. Dropping it stops the pacing. The sending thread switches pacing
-/// on and off. The reading thread ends the rounds, because a write may block the sending thread.
+/// Paces changes during an export. Dropping this value stops the pacing. The sending thread
+/// switches pacing on and off. The reading thread ends the rounds, because a write may block the
+/// sending thread.
 struct Pacing<'a> {
     acks: &'a Acknowledgements,
     state: Mutex<PacingState>,
@@ -169,7 +170,7 @@ struct Pacing<'a> {
 
 struct PacingState {
     is_wanted: bool,
-    /// The number of this exporter while it paces changes.
+    /// The number that identifies this exporter while it paces changes; `None` while it does not.
     pacer: Option<u64>,
     /// The time at which bytes were last sent.
     progress: Instant,
@@ -205,7 +206,8 @@ impl<'a> Pacing<'a> {
         self.switch(&mut state);
     }
 
-    /// Paces changes if this is wanted, unless nothing was sent for [`PACE_PROGRESS_MAX`].
+    /// Starts pacing if it is wanted and bytes were sent within [`PACE_PROGRESS_MAX`]. Otherwise
+    /// stops pacing.
     fn switch(&self, state: &mut PacingState) {
         let is_on = state.is_wanted && state.progress.elapsed() <= PACE_PROGRESS_MAX;
         match state.pacer {

@@ -38,8 +38,8 @@ const RELEASE_ACK_TIMEOUT: Duration = Duration::from_millis(400);
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// After this time, a flush has reached all groups or has failed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// A leader counts as unreachable after this time without received bytes. It is also the write
-/// timeout of the connection.
+/// A leader counts as unreachable after this time without received bytes. This time is also the
+/// write timeout of the connection.
 const EXPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the migration continues.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -341,7 +341,8 @@ impl Importer {
             self.applier.acknowledge(false, &mut out);
             match requested {
                 Some((requested, revision)) if let Some(cas_end) = self.applier.barrier() => {
-                    // The exporting leader may have extended its values since the last read.
+                    // The exporting leader may have reserved further CAS values since this node
+                    // last read that leader's record.
                     let left = RELEASE_TIMEOUT.saturating_sub(requested.elapsed());
                     self.raise_cas(cas_end, left)?;
                     return Ok(revision);
@@ -386,7 +387,7 @@ impl Importer {
     }
 
     /// Waits up to `time` until the followers in sync have all changes so far. Returns whether they
-    /// do.
+    /// have them.
     fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
         let Some(journals) = self.group.journals() else { return true };
         let (ends, started) = (journals.ends(), Instant::now());

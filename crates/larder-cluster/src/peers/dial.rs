@@ -1,4 +1,4 @@
-//! Connects to another node's `--replicate-on`, and authenticates.
+//! Connects to a `--replicate-on` socket of another node, and authenticates.
 
 use super::credentials::Credentials;
 use super::handshake::{HandshakeLimit, handshake_frame};

@@ -33,12 +33,12 @@ pub(super) struct Encryption {
 #[derive(Debug, Default)]
 struct RecordSender {
     records: Vec<u8>,
-    /// Whether a send has failed. The peer may have received a part of a record, and could not
-    /// decrypt later ones.
+    /// Whether a send has failed. The peer may then have received only a part of a record, and
+    /// could not decrypt later records.
     is_broken: bool,
 }
 
-/// The state of TLS.
+/// The TLS session, and its decrypted bytes.
 #[derive(Debug)]
 struct Session {
     connection: Connection,

@@ -31,7 +31,8 @@ impl LinkRegistry {
     /// then on, it relies on the end of the earlier connection.
     ///
     /// # Errors
-    /// The process has opened a connection with a higher number, so it has given up this one.
+    /// The process has opened a connection with a higher number, so it has given up this
+    /// connection.
     pub(crate) fn admit(&self, peer: u64, number: u64) -> Result<AdmittedLink, PeerError> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.get(&peer).is_some_and(|(later, _)| *later > number) {
@@ -47,7 +48,8 @@ impl LinkRegistry {
 
 impl AdmittedLink {
     /// Returns whether the fence accepts further leases. It does if the peer has no later
-    /// connection for the same purpose, and no change on this one came after the end of its lease.
+    /// connection for the same purpose, and no change arrived on this connection after the end of
+    /// its lease.
     pub(crate) fn is_current(&self) -> bool {
         !self.fence.is_closed()
     }

@@ -73,8 +73,8 @@ impl NodeTls {
         Ok(Self { options, node, provider, present })
     }
 
-    /// Reads the files again. New connections use them. If a file is invalid, the current
-    /// certificates stay in use.
+    /// Reads the files again. New connections use the new certificates. If a file is invalid, the
+    /// current certificates stay in use.
     ///
     /// # Errors
     /// [`LoadError`] for the first invalid file.

@@ -23,7 +23,7 @@ struct State {
 #[derive(Debug)]
 struct Pending {
     number: u64,
-    /// The address, or with IPv6 its network.
+    /// The peer's address; for IPv6, the first address of its network.
     from: IpAddr,
     /// A duplicate of the socket, to shut it down.
     socket: TcpStream,
@@ -101,7 +101,7 @@ mod tests {
             client.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         };
         let (first, first_number) = start("10.0.0.1");
-        // The other end of the connection has all addresses of this network.
+        // All these connections come from one IPv6 network, so they count as one address.
         let many = (1..HANDSHAKES_MAX).map(|number| start(&format!("2001:db8::{number:x}")).0);
         let many: Vec<TcpStream> = many.collect();
         let (last, _) = start("10.0.0.3");

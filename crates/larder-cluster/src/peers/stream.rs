@@ -87,7 +87,7 @@ impl PeerStream {
 
     /// Makes the kernel discard unsent bytes when the connection is closed, and close the
     /// connection if the peer's kernel does not acknowledge sent bytes within `time`. Otherwise,
-    /// the kernel could deliver them minutes later, after the end of a partition.
+    /// the kernel could deliver the bytes minutes later, after the end of a partition.
     pub(crate) fn discard_late_bytes(&self, time: Duration) -> io::Result<()> {
         let socket = SockRef::from(&self.socket);
         socket.set_linger(Some(Duration::ZERO))?;

@@ -21,7 +21,7 @@ const FOLLOWER_SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct FollowingMember<'g> {
     pub(crate) process: Process,
     pub(crate) group: &'g Group,
-    /// The follower connected to this node in the leadership that started in this epoch.
+    /// The start epoch of the leadership in which the follower connected to this node.
     pub(crate) leadership: u32,
     /// The follower's connection. A later connection from the follower closes its fence.
     pub(crate) link: &'g AdmittedLink,
@@ -80,7 +80,7 @@ pub(super) fn read_acks(
                     return Err(Violation::UnexpectedKeys.into());
                 };
                 let keys = changed_keys.bytes()?.to_vec();
-                // An error means that the sender has ended, and is ignored.
+                // An error is ignored: it means that the sender has ended.
                 let _ = keys_sender.send(ChangedKeysPart { keys, is_last: changed_keys.is_last });
                 journals.notifier().notify();
                 input.drain(..len);

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A leader counts as unreachable after this time without received bytes: a leader sends ten
-/// heartbeats a second. It is also the write timeout of the connection. The election simulation of
-/// `larder-replica` repeats this value (`tests/it/election/nodes.rs`).
+/// heartbeats a second. This time is also the write timeout of the connection. The election
+/// simulation of `larder-replica` repeats this value (`tests/it/election/nodes.rs`).
 const LEADER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The interval at which a waiting read checks whether the node shuts down or has another leader.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -156,7 +156,7 @@ impl Follower {
 
     /// Follows until the connection ends, and logs the reason. Logs nothing if the node shuts down,
     /// if the group has another leader or none, or if this attempt failed to connect for the same
-    /// reason as the last one. Returns whether the connection was established.
+    /// reason as the last attempt. Returns whether the connection was established.
     fn follow_noting_errors(
         &self,
         applier: &mut Applier<erased::Handle>,
@@ -353,8 +353,8 @@ impl FollowedLeader<'_> {
     }
 
     /// Starts a full sync. Returns false if the record still lists this node as in sync. The leader
-    /// has removed it from the record, but this node's view may be older, so reads the record again
-    /// for up to [`FULL_SYNC_WAIT_MAX`].
+    /// has removed this node from the record, but this node's view may be older. This function
+    /// therefore reads the record again for up to [`FULL_SYNC_WAIT_MAX`].
     fn start_full_sync(&self, group: &Group) -> bool {
         let end = Instant::now() + FULL_SYNC_WAIT_MAX;
         loop {

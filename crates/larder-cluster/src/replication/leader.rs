@@ -31,7 +31,7 @@ const EXCLUSION_TICK: Duration = Duration::from_millis(5);
 pub struct ReplicatedCache {
     /// The cache whose handles append their changes to the journals.
     pub journaled: erased::Cache,
-    /// The same cache with handles that append nothing. Only for reading.
+    /// The same cache with handles that append nothing. Use these handles only for reading.
     pub plain: erased::Cache,
     /// The journals of changes for followers.
     pub journals: Arc<Journals>,
@@ -47,8 +47,8 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Serves a follower until its connection ends. From `position`, the follower could resume or
-    /// start a delta sync. It is `None` if the follower needs a full sync.
+    /// Serves a follower until its connection ends. `position` is the position from which the
+    /// follower could resume or start a delta sync, or `None` if the follower needs a full sync.
     ///
     /// # Errors
     /// The follower is refused.
@@ -151,8 +151,8 @@ impl Leader {
         let clock = self.node.clock.clone();
         let (mut out, mut heartbeats) = (Vec::new(), HeartbeatSchedule::default());
         let (mut sent_bytes, mut rested_after) = (0, 0);
-        // A full sync first removes all items of the member. It starts only when the member is no
-        // longer in sync: a member in sync may become the leader.
+        // A full sync first removes all items of the member. The sync starts only when the member
+        // is no longer in sync: a member in sync may become the leader.
         let mut still_in_sync = member.filter(|_| sender.starts_with_full_sync());
         if let Some(FollowingMember { process, group, leadership, .. }) = still_in_sync {
             group.update(|member, _| {
@@ -200,8 +200,8 @@ impl Leader {
                 continue;
             }
             if sender.starts_with_full_sync() && sender.counts().overruns > 0 && member.is_some() {
-                // This full sync would remove the items of a member that may be in sync. Its next
-                // connection starts with a full sync.
+                // This full sync would remove the items of a member that may be in sync. The
+                // member's next connection starts with a full sync.
                 return Err(LocalError::Overrun.into());
             }
             let step = sender.step(now, &waker, &mut out);

@@ -51,8 +51,8 @@ impl Node {
     }
 }
 
-/// Returns a follower's reported values. `offset` is the number of bytes written to this node's
-/// journals so far.
+/// Returns the values that `ROLE` and `INFO replication` report about a follower. `offset` is the
+/// number of bytes written to this node's journals so far.
 fn follower_info(follower: &FollowerStatus, group: Option<&Group>, offset: u64) -> Follower {
     let stats = follower.stats();
     let (host, port) =

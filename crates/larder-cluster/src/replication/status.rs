@@ -78,7 +78,7 @@ impl ReplicationStatus {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the journals that followers receive.
+    /// Sets the journals whose changes followers receive.
     pub(crate) fn set_journals(&self, journals: &Arc<Journals>) {
         let _ = self.journals.set(Arc::clone(journals));
     }
@@ -222,7 +222,7 @@ impl FollowerStatus {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for watermark in watermarks {
             if state.watermarks.len() >= WATERMARKS_MAX {
-                // Drop the newest one: the next watermark includes it.
+                // Drop the newest watermark: the next one includes it.
                 state.watermarks.pop_back();
             }
             state.watermarks.push_back(watermark);
@@ -277,7 +277,8 @@ pub struct LinkStatus {
 struct LinkState {
     stats: LinkStats,
     /// The time at which bytes last arrived from the leader. Bytes that arrive while this
-    /// follower's lag is unknown do not count. `None` before the first heartbeat with a known lag.
+    /// follower's lag is unknown do not count. `None` until the first heartbeat that states the lag
+    /// has arrived.
     heard: Option<Instant>,
     is_connected: bool,
     /// The time at which the last connection ended; `None` if none has ended.
@@ -291,8 +292,8 @@ pub struct LinkStats {
     pub state: &'static str,
     /// Whether this node has the items of the leader, apart from replication lag.
     pub is_synced: bool,
-    /// The upper bound of the replication lag; `None` during a sync, or before the first heartbeat
-    /// with a known lag.
+    /// The upper bound of the replication lag; `None` during a sync, or until the first heartbeat
+    /// that states the lag has arrived.
     pub lag: Option<Duration>,
     behind: Duration,
     /// The position in the leader's journals up to which this follower has all changes, in bytes:
@@ -300,7 +301,8 @@ pub struct LinkStats {
     /// sync.
     pub offset: Option<u64>,
     /// The time since bytes last arrived from the leader. Bytes that arrive while this follower's
-    /// lag is unknown do not count. `None` before the first heartbeat with a known lag.
+    /// lag is unknown do not count. `None` until the first heartbeat that states the lag has
+    /// arrived.
     pub silence: Option<Duration>,
     /// The time since a connection last ended, even if there is a new one; `None` if none has
     /// ended.

@@ -15,9 +15,8 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// The options for opening files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// The ID of a user who may own the files, in addition to the user of the process. It is the
-    /// user to which a server switches later. This option is ignored unless the process runs as
-    /// root.
+    /// The ID of a user that may own the files, in addition to the user of the process: the user to
+    /// which a server switches later. This option is ignored unless the process runs as root.
     pub owner: Option<u32>,
     /// The maximum total time to wait until no other process uses the files. A killed process keeps
     /// the files in use until its pending reads and writes have completed.
@@ -50,7 +49,7 @@ pub enum FilesError {
     /// A file was given twice.
     #[error("{}: this file is given twice: give each file once", path.display())]
     Twice {
-        /// The second name.
+        /// The second path to the file.
         path: PathBuf,
     },
     /// Another process uses the file, or the file is a mounted block device.
@@ -62,7 +61,7 @@ pub enum FilesError {
     InUse {
         /// The file.
         path: PathBuf,
-        /// The time that the process has waited.
+        /// The time for which this process has waited.
         patience: Duration,
     },
     /// The configured size, or the device, is too small for a page.
@@ -73,7 +72,7 @@ pub enum FilesError {
     NoPage {
         /// The file.
         path: PathBuf,
-        /// The number of bytes for pages.
+        /// The number of bytes that are available for pages.
         bytes: u64,
         /// The length of a page.
         page_len: u64,

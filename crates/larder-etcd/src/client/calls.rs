@@ -74,8 +74,8 @@ const TOKEN_ERRORS: [&str; 4] = [
     "revision in header is old",
 ];
 
-/// If etcd does not have a revision, its error text starts with these words. It continues with "has
-/// been compacted" or "is a future revision".
+/// If etcd does not have a requested revision, the text of its error starts with these words. The
+/// text continues with "has been compacted" or "is a future revision".
 const UNKNOWN_REVISION: &str = "mvcc: required revision";
 
 fn lacks_revision(error: &CoordinatorError) -> bool {
@@ -349,13 +349,13 @@ impl Etcd {
         self.call("/v3/kv/put", &put).map(drop)
     }
 
-    /// Requests a lease with a lifetime of `secs` seconds. Returns its ID.
+    /// Requests a lease with a lifetime of `secs` seconds. Returns the ID of the lease.
     pub(crate) fn grant(&mut self, secs: u64) -> Result<u64, CoordinatorError> {
         let answer = self.call("/v3/lease/grant", &json!({"TTL": secs}))?;
         number(&answer, "ID").ok_or(CoordinatorError::MalformedReply("the lease"))
     }
 
-    /// Writes a value if the current one has the revision `revision` (0: the key has no value).
+    /// Writes a value if the current value has the revision `revision` (0: the key has no value).
     /// Returns the new revision, or `None` if the current value has another revision.
     pub(crate) fn replace(
         &mut self,
@@ -485,7 +485,7 @@ pub(crate) struct Transaction {
     pub(crate) revision: u64,
     /// The keys that the executed reads have found: one element per read, in order.
     pub(crate) ranges: Vec<Vec<KeyValue>>,
-    /// The number of keys in the range of each read, including those that it has not returned.
+    /// The number of keys in the range of each read, including keys that the read has not returned.
     pub(crate) counts: Vec<u64>,
 }
 

@@ -12,8 +12,8 @@ pub struct EtcdCounters {
     failures: AtomicU64,
     /// The total time of all calls, in microseconds.
     total_micros: AtomicU64,
-    /// The time at which the last successful call ended. Before the first, the time at which the
-    /// counters were created.
+    /// The time at which the last successful call ended. Before the first successful call, the time
+    /// at which the counters were created.
     succeeded_at: Mutex<Instant>,
 }
 
@@ -56,8 +56,8 @@ impl EtcdCounters {
         Duration::from_micros(self.total_micros.load(Relaxed))
     }
 
-    /// Returns the time since the last successful call. Before the first, returns the time since
-    /// the counters were created.
+    /// Returns the time since the last successful call. Before the first successful call, returns
+    /// the time since the counters were created.
     pub fn success_age(&self) -> Duration {
         self.succeeded_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }

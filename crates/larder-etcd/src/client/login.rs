@@ -9,11 +9,12 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time limit of the first login, and the maximum limit. The limit doubles after each timeout.
+/// The time limit of the first login, and the maximum time limit of later logins. The limit doubles
+/// after each timeout.
 const TIME_LIMIT: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(30);
-/// The maximum pause after the first failed login, and after many failures. The maximum doubles
-/// after each failure. The pause itself is random: processes whose logins failed together do not
-/// retry together.
+/// The maximum pause after the first failed login, and the maximum pause after many failures. The
+/// maximum doubles after each failure. The pause itself is random: processes whose logins failed
+/// together do not retry together.
 const PAUSE: Range<Duration> = Duration::from_millis(200)..Duration::from_secs(10);
 
 /// A name and a password for etcd. Clones share the token that a login returns.
@@ -72,7 +73,7 @@ impl Login {
     /// limit, and returns the token.
     ///
     /// # Errors
-    /// The login has failed, has not ended in time, or has failed so recently that the next one
+    /// The login has failed, has not ended in time, or has failed so recently that the next login
     /// must not start yet.
     pub(crate) fn token(
         &self,

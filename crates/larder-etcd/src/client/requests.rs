@@ -76,12 +76,13 @@ pub(crate) struct KeyValue {
     pub(crate) key: String,
     pub(crate) value: Vec<u8>,
     pub(crate) revision: u64,
-    /// The ID of the lease; 0 without one.
+    /// The ID of the key's lease; 0 without a lease.
     pub(crate) lease: u64,
 }
 
 impl KeyValue {
-    /// Returns the group and the node if this is a valid key of a node; `None` for other keys.
+    /// Returns the names of the group and the node if this is a valid key of a node; `None` for
+    /// other keys.
     pub(crate) fn member(&self) -> Option<(&str, &str)> {
         ClusterKey::parse(&self.key).and_then(ClusterKey::member)
     }

@@ -14,7 +14,7 @@ pub struct EtcdOptions<'p> {
     pub urls: &'p [String],
     /// The PEM file with the certificate authorities for the servers.
     pub authorities: Option<&'p Path>,
-    /// The PEM file with a client certificate. Ignored without `key`.
+    /// The PEM file with a client certificate. It has no effect without `key`.
     pub certificate: Option<&'p Path>,
     /// The PEM file with the private key for `certificate`.
     pub key: Option<&'p Path>,

@@ -25,7 +25,7 @@ const HEAD_LEN_MAX: u64 = 16 << 10;
 /// The maximum length, in bytes, of the packed numbers in one part.
 const PACKED_LEN_MAX: u64 = 64;
 
-/// A message whose parts are counted before it is decoded.
+/// A message whose parts the codec counts before it decodes the message.
 pub(crate) trait Bounded {
     /// The number of the field that contains a nested message; `None` if the message has no such
     /// field.
@@ -88,8 +88,8 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // `chunk` returns the whole message, because tonic buffers it in one piece. This is
-        // necessary: `count` could not distinguish a whole message from a part that ends between
-        // two fields.
+        // necessary: `count` could not distinguish a whole message from a fragment that ends
+        // between two fields.
         count(message.chunk(), U::NESTED, U::PACKED)?;
         match self.0.decode(message) {
             Ok(decoded) => Ok(decoded),

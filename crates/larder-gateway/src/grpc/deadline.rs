@@ -59,7 +59,7 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("The request took longer than its deadline allows.")
 }
 
-/// Parses a time in the format of gRPC's protocol; `None` if it is malformed.
+/// Parses a time in the format of gRPC's protocol. Returns `None` if it is malformed.
 fn parse(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -77,8 +77,8 @@ fn parse(text: &str) -> Option<Duration> {
     }
 }
 
-/// The body of a reply. It ends at the deadline at the latest. Each chunk keeps the memory reserved
-/// that the request has reserved.
+/// The body of a reply. It ends at the deadline at the latest. Each chunk holds the memory that the
+/// request has reserved.
 pub(super) struct DeadlineBody {
     /// The body; `None` after the deadline.
     body: Option<Body>,

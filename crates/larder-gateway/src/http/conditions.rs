@@ -14,7 +14,8 @@ pub(super) enum Precondition {
     Missing,
     /// There is an item (`If-Match: *`).
     Present,
-    /// The item has this CAS (`If-Match: "..."`). Never holds for 0, which no item has.
+    /// The item has this CAS (`If-Match: "..."`). The condition never holds for 0, because no item
+    /// has the CAS 0.
     Is(u64),
 }
 

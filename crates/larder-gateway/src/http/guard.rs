@@ -88,8 +88,8 @@ fn check(app: &App, request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// Returns the host and port that the client uses for the server; `None` without a host, which
-/// HTTP/1.0 allows.
+/// Returns the host and port that the client uses for the server; `None` if the request names no
+/// host, which HTTP/1.0 allows.
 ///
 /// # Errors
 /// The host is invalid or given twice, or an HTTP/1.1 request has none (RFC 9112, 3.2).

@@ -100,7 +100,7 @@ impl Problem {
         self.status
     }
 
-    /// Converts to a reply body, or to the `problem` field of a batch result.
+    /// Converts the problem to a reply body, or to the `problem` field of a batch result.
     pub(super) fn into_body(self) -> ProblemBody {
         ProblemBody {
             r#type: "about:blank",

@@ -103,12 +103,13 @@ pub(super) async fn metrics(
     whole(&app, kind, scrape(&*app.view, format)).await
 }
 
-/// Shows that the server is running. Needs no login.
+/// Shows that the server is running. Clients need no login for this route.
 pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Shows whether the server accepts requests or is shutting down. Needs no login.
+/// Shows whether the server accepts requests or is shutting down. Clients need no login for this
+/// route.
 pub(super) async fn readiness(State(app): State<App>) -> (StatusCode, &'static str) {
     if app.view.is_ready() {
         (StatusCode::OK, "ready\n")

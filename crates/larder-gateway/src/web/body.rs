@@ -15,7 +15,8 @@ const REFUSED_MAX: usize = 64 << 20;
 /// After refusing a request, the server receives the rest of its body for at most this time.
 const REFUSED_TIME: Duration = Duration::from_secs(5);
 
-/// A body whose rest can be received after the handler of its request has dropped it.
+/// The body of a request. The server can receive the rest of the body after the handler has dropped
+/// it.
 #[derive(Clone)]
 pub(crate) struct SharedBody(Arc<Mutex<Shared>>);
 

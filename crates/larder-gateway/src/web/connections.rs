@@ -1,11 +1,11 @@
 //! The open connections, and the choice of a connection to close when the server has too many or
 //! needs memory.
 //!
-//! The connection that has been idle for the longest time is closed first. If all connections have
-//! requests, the connection that has made no progress for the longest time is closed, if that time
-//! is at least [`REQUEST_TIME`]. Replies take milliseconds, so the peer of such a connection is
-//! slow. A connection makes progress when a request ends, and when [`PROGRESS_LEN`] bytes of bodies
-//! were received from the peer or passed to the connection.
+//! The server first closes the connection that has been idle for the longest time. If all
+//! connections have requests, it closes the connection that has made no progress for the longest
+//! time, if that time is at least [`REQUEST_TIME`]. Replies take milliseconds, so the peer of such
+//! a connection is slow. A connection makes progress when a request ends, and when [`PROGRESS_LEN`]
+//! bytes of bodies were received from the peer or passed to the connection.
 //!
 //! A request ends when the last byte of its reply is dropped. This can be long after its handler
 //! has finished, because the connection may still hold bytes for a slow peer.
@@ -17,15 +17,15 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// A connection with a request may be closed to free resources for another one only if it has made
-/// no progress for this time.
+/// The server closes a connection with a request in favour of another connection only if the first
+/// one has made no progress for this time.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// This number of transferred bytes counts as progress. A connection that transfers fewer bytes
 /// within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
-/// When a body or a reply needs memory, a connection may be closed if it has been idle for this
-/// time.
+/// When a body or a reply needs memory, the server may close a connection that has been idle for
+/// this time.
 const LONG_IDLE: Duration = Duration::from_secs(1);
 /// When a connection is closed, it has this time to send its peer the number of the last accepted
 /// request (HTTP/2's GOAWAY).

@@ -23,8 +23,8 @@ impl IdleStream {
         Self { stream, time_max, moved: Instant::now(), sleep: Box::pin(sleep(time_max)) }
     }
 
-    /// Takes the result of polling a read or write. If it has completed, restarts the idle timeout.
-    /// If it still waits and the idle timeout has passed, returns an error.
+    /// Takes the result of polling a read or write. If the read or write has completed, restarts
+    /// the idle timeout. If it is still pending and the idle timeout has passed, returns an error.
     fn watch<T>(
         &mut self,
         polled: Poll<io::Result<T>>,

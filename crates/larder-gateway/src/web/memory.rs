@@ -172,8 +172,8 @@ fn reserve(view: &dyn ServerView, max: usize, more: usize) -> bool {
     fits
 }
 
-/// Returns the memory limit of all gateway connections together, in bytes: half of the memory of
-/// all connections. Clients of other protocols can use the other half.
+/// Returns the memory limit of all gateway connections together, in bytes: half of the memory limit
+/// of all connections of the server. Clients of other protocols can use the other half.
 pub(crate) fn share(view: &dyn ServerView) -> usize {
     view.connection_memory() / 2
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// While uploads exceed their share of memory, an upload that receives fewer than [`STALLED_LEN`]
-/// bytes in this time is abandoned.
+/// While uploads exceed their share of memory, the server abandons an upload that receives fewer
+/// than [`STALLED_LEN`] bytes in this time.
 const STALLED: Duration = Duration::from_secs(1);
 /// While uploads exceed their share of memory, an upload must receive at least this many bytes in
-/// each [`STALLED`].
+/// each period of [`STALLED`].
 const STALLED_LEN: usize = 64 << 10;
 
 /// The reason why a value was not received.

@@ -28,7 +28,7 @@ const QUEUE_MAX: Duration = Duration::from_secs(5);
 /// The maximum number of requests in flight to a group.
 const FORWARDED_MAX: usize = 64;
 
-/// If a group replies that it has no leader, the request is repeated after this pause.
+/// If a group replies that it has no leader, the gateway repeats the request after this pause.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The reason why an operation has no outcome.
@@ -81,9 +81,9 @@ impl Wake for Relay {
 }
 
 impl CacheItems {
-    /// Executes an operation at the owner of its item, which is this server or another one. If it
-    /// is this server, `run` executes the operation. `run` returns `None` while it must wait for
-    /// slower storage.
+    /// Executes an operation at the owner of its item, which is this server or another one. If the
+    /// owner is this server, `run` executes the operation. `run` returns `None` while the operation
+    /// must wait for slower storage.
     ///
     /// If `allows_replica` is true, this server may also answer a lookup as a replica of the owner.
     /// `received` is the value to store, if `op` does not contain it. If there is a `class` and the

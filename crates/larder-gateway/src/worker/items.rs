@@ -28,16 +28,16 @@ enum UploadTarget<U> {
     Remote(Vec<u8>),
 }
 
-/// Uploads a value into this server's cache. Needed if the value was received to be sent to another
-/// server, but this server has become the owner in the meantime.
+/// Uploads a value into this server's cache. `store` calls it if this server received the value for
+/// another server and has become the owner since.
 fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload, Refusal> {
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;
     Ok(upload)
 }
 
-/// Returns the value of an upload. Needed if another server has become the owner of the item while
-/// this server received the value.
+/// Returns the value of an upload. `store` calls it if another server has become the owner of the
+/// item while this server received the value.
 fn contents(engine: &erased::Handle, upload: &erased::Upload) -> Vec<u8> {
     let mut value = Vec::new();
     loop {

@@ -44,7 +44,7 @@ impl AsRef<[u8]> for Reply {
     }
 }
 
-/// A part of a large value that is contiguous in the cache. It starts at `offset` in the value.
+/// A contiguous part of a large value in the cache. It starts at `offset` in the value.
 struct Piece<L> {
     lease: L,
     offset: usize,

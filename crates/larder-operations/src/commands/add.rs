@@ -6,7 +6,7 @@ use larder_store::{
     Refusal, Tag, Value,
 };
 
-/// The item that an addition creates if there is none.
+/// The item that an addition creates if the key has no item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CreateSum<'t> {
     /// The number to which the delta is added.
@@ -35,7 +35,7 @@ pub enum AddOutcome {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Adds `delta` to a number. The item keeps its expiry and tags. A missing item is created.
+    /// Adds `delta` to a number. The item keeps its expiry and tags. Creates a missing item.
     pub fn add(&mut self, key: HashedKey<'_>, delta: i64, create: &CreateSum<'_>) -> AddOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;

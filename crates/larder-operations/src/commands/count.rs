@@ -13,7 +13,7 @@ pub struct Count<'t> {
     pub down: bool,
     /// The amount to add or subtract. An increment wraps at 2^64, a decrement stops at 0.
     pub delta: u64,
-    /// The item to create if there is none; `None` creates no item.
+    /// The item to create if the key has no item; `None` creates no item.
     pub create: Option<CreateNumber<'t>>,
     /// The new expiry of an existing item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
@@ -23,7 +23,7 @@ pub struct Count<'t> {
     pub new_cas: Option<u64>,
 }
 
-/// The item that an increment or decrement creates if there is none.
+/// The item that an increment or decrement creates if the key has no item.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateNumber<'t> {
     /// The number; the delta is not added to it.

@@ -33,7 +33,7 @@ pub enum Edit<'v> {
 pub enum EditValue<'v> {
     /// The caller's bytes.
     Bytes(&'v [u8]),
-    /// The first bytes of an array. The second field is their number.
+    /// The first bytes of the array. The second field is the number of these bytes.
     Short([u8; 20], u8),
 }
 

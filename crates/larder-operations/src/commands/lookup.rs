@@ -11,7 +11,7 @@ use larder_store::{
 pub struct LookupOptions<'t> {
     /// The new expiry of the item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
-    /// The empty item to create if there is none. The client then wins the right to fill it.
+    /// The empty item to create if the key has no item. The client then wins the right to fill it.
     pub create: Option<CreateEmpty<'t>>,
     /// Whether the client may win the right to refill a stale item.
     pub may_win: bool,
@@ -24,7 +24,7 @@ pub struct LookupOptions<'t> {
     pub miss_counts_as_get: bool,
 }
 
-/// The item that a lookup creates if there is none.
+/// The item that a lookup creates if the key has no item.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateEmpty<'t> {
     /// The expiry of the item.
@@ -61,7 +61,7 @@ pub struct ItemView<'a, L> {
     pub cas: u64,
     /// The whole value, or a lease on a large one.
     pub value: &'a Value<'a, L>,
-    /// Whether the item was read since it was stored, not counting this lookup.
+    /// Whether the item has been read since it was stored, not counting this lookup.
     pub fetched: bool,
     /// The time of the previous read, or of the store if the item was never read.
     pub accessed: Seconds,

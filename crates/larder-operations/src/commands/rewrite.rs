@@ -36,10 +36,10 @@ impl<E: Engine> OpContext<'_, E> {
     }
 
     /// Changes the value of an item. `change` receives a copy of the value, and whether there is an
-    /// item; without an item, the copy is empty. It returns a result, and whether to store the
-    /// changed copy. The item keeps its expiry, flags and tags. If another thread changes the value
-    /// concurrently, `change` is called again. Returns the result of the last call, or `None` if
-    /// the item is on slower storage. The caller then has to repeat the operation.
+    /// item; without an item, the copy is empty. `change` returns a result, and whether to store
+    /// the changed copy. The item keeps its expiry, flags and tags. If another thread changes the
+    /// value concurrently, `change` is called again. Returns the result of the last call, or `None`
+    /// if the item is on slower storage. The caller then has to repeat the operation.
     ///
     /// # Errors
     /// See [`EditRefusal`]. The item is unchanged.

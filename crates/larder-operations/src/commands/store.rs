@@ -40,7 +40,7 @@ pub struct Store<'v> {
     /// Client flags, which the cache does not interpret. `Append` and `Prepend` to an existing item
     /// ignore them.
     pub client_flags: u32,
-    /// The expiry of the item. `Append` and `Prepend` ignore it.
+    /// The expiry of the item. `Append` and `Prepend` ignore this field.
     pub expiry: Expiry,
     /// The CAS that the item must have for the store. 0 never matches. The operation ignores this
     /// field if `Add` finds an item, and if `Append` or `Prepend` finds none.
@@ -48,7 +48,7 @@ pub struct Store<'v> {
     /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
     /// If true, a `compare` that is lower than the item's CAS is accepted, and the item is stored
-    /// as stale, with the expiry of the old item. `Append` and `Prepend` ignore it.
+    /// as stale, with the expiry of the old item. `Append` and `Prepend` ignore this field.
     pub invalidate: bool,
     /// The expiry of the item that `Append` or `Prepend` creates if there is none; `None` creates
     /// no item.

@@ -52,7 +52,7 @@ pub enum Invalidation {
     Keys(Vec<Box<[u8]>>),
     /// Any item may have changed.
     All,
-    /// The connection that receives the messages has closed.
+    /// The connection that receives this connection's redirected messages has closed.
     Broken,
 }
 
@@ -95,8 +95,8 @@ impl Inbox {
     }
 
     /// Returns the next message, or `None` if the inbox is empty. An empty inbox stores a waker,
-    /// and calls it when a message arrives. It calls `waker` to make one only if it has no waker
-    /// yet.
+    /// and calls it when a message arrives. The inbox calls `waker` to create a waker only if it
+    /// stores none yet.
     pub fn next(&self, waker: impl FnOnce() -> Waker) -> Option<Invalidation> {
         let mut state = self.lock();
         let message = state.next(&self.budget);
@@ -151,8 +151,8 @@ impl Inbox {
         self.push(|state| state.set_all(&self.budget))
     }
 
-    /// Adds a message about a redirection: the connection that receives this connection's messages
-    /// has closed.
+    /// Adds a message that the connection that receives this connection's redirected messages has
+    /// closed.
     pub(super) fn push_broken(&self) {
         self.push(|state| state.is_broken = true);
     }

@@ -11,7 +11,8 @@ const PARTS: usize = 256;
 
 /// The memory, in bytes, of a key with one reader, excluding the key's own bytes. It consists of
 /// the space for one entry in a hash table that is at least half full, and of two allocations. It
-/// also includes the subscription of the reader, which stays in memory after it has ended.
+/// also includes the subscription of the reader, which stays in memory after the subscription has
+/// ended.
 const KEY_OVERHEAD: usize = 160;
 /// A full part evicts one in this many of its keys at a time.
 const FORGOTTEN_SHARE: usize = 8;
@@ -116,7 +117,7 @@ impl KeyTable {
         readers
     }
 
-    /// Removes and returns those readers of a key for which `takes` returns true.
+    /// Removes, from a key, the readers for which `takes` returns true. Returns these readers.
     pub(super) fn take_some(&self, key: &[u8], takes: impl Fn(&Subscription) -> bool) -> Readers {
         let Some(mut part) = self.part(key) else { return Readers::new() };
         let Some(readers) = part.keys.get_mut(key) else { return Readers::new() };
@@ -129,7 +130,7 @@ impl KeyTable {
         taken
     }
 
-    /// Removes those readers of all keys for which `takes` returns true.
+    /// Removes, from all keys, the readers for which `takes` returns true.
     pub(super) fn clear_some(&self, takes: impl Fn(&Subscription) -> bool) {
         for part in &self.parts {
             let part = &mut *lock(part);

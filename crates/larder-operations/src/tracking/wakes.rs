@@ -13,13 +13,14 @@ thread_local! {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deferral {
     Off,
-    /// There are no wakers.
+    /// Wakes are deferred, and `WAKERS` is empty.
     Empty,
-    /// There are wakers.
+    /// Wakes are deferred, and `WAKERS` contains wakers.
     Filled,
 }
 
-/// A guard that defers the wakes of message receivers on this thread. Dropping it wakes them.
+/// A guard that defers the wakes of message receivers on this thread. Dropping the guard wakes
+/// them.
 #[derive(Debug)]
 pub struct DeferredWakes(());
 
@@ -47,8 +48,8 @@ fn wake_all() {
     WAKERS.take().into_iter().for_each(Waker::wake);
 }
 
-/// Wakes the receiver of a message. If a [`DeferredWakes`] exists on this thread, wakes it when
-/// that guard is dropped.
+/// Wakes the receiver of a message. If a [`DeferredWakes`] exists on this thread, wakes the
+/// receiver when that guard is dropped.
 pub(super) fn wake(waker: Waker) {
     if DEFERRAL.get() == Deferral::Off {
         waker.wake();

@@ -129,12 +129,12 @@ pub fn set(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8
     store(StoreMode::Set, key, item, noreply, out);
 }
 
-/// Writes `add`, which stores an item only if there is none.
+/// Writes `add`, which stores an item only if the key has none.
 pub fn add(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Add, key, item, noreply, out);
 }
 
-/// Writes `replace`, which stores an item only if there is one.
+/// Writes `replace`, which stores an item only if the key already has one.
 pub fn replace(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Replace, key, item, noreply, out);
 }

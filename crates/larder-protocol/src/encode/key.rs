@@ -7,8 +7,8 @@ use crate::text::tokens::has_blank_or_control;
 use arrayvec::ArrayVec;
 use std::fmt;
 
-/// The maximum length, in bytes, of a key that the meta protocol can send in base64. The encoding
-/// of such a key has 248 bytes.
+/// The maximum length, in bytes, of a key that the meta protocol can send in base64. A key of this
+/// length has an encoding of 248 bytes.
 pub const BASE64_KEY_LEN_MAX: usize = KEY_LEN_MAX / 4 * 3;
 
 /// A key that every protocol can send unencoded: 1 to [`KEY_LEN_MAX`] bytes without blanks and

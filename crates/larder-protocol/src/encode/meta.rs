@@ -27,7 +27,7 @@ flag_set! {
         value_len: b's',
         /// Requests the key (`k`).
         key: b'k',
-        /// Requests whether the item was read before (`h`).
+        /// Requests whether the item had been read before (`h`).
         hit_before: b'h',
         /// Requests the seconds since the last access (`l`).
         idle_secs: b'l',

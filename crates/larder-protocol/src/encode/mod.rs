@@ -59,17 +59,17 @@ impl<'v> NewItem<'v> {
 }
 
 impl Exptime {
-    /// The expiry of an item that never expires.
+    /// No expiry: the item never expires.
     pub const NEVER: Self = Self(0);
-    /// The expiry of an item that has already expired.
+    /// An expiry in the past: the item has already expired.
     pub const PAST: Self = Self(-1);
 
-    /// Returns the expiry of an item that lives for `ttl_secs` seconds; 0 is
-    /// [`NEVER`](Self::NEVER).
+    /// Returns the expiry of an item that lives for `ttl_secs` seconds, or [`NEVER`](Self::NEVER)
+    /// for 0.
     ///
-    /// Up to 30 days, the number is sent unchanged. Servers interpret a larger number as Unix time,
-    /// so this function adds the current time to it. Text has 31 bits for a Unix time, so an item
-    /// with a longer TTL expires in January 2038 at the latest.
+    /// Requests contain a TTL of up to 30 days unchanged. Servers interpret a larger number as Unix
+    /// time, so this function adds the current time to it. Text has 31 bits for a Unix time, so an
+    /// item with a longer TTL expires in January 2038 at the latest.
     #[inline]
     #[must_use]
     pub const fn after(ttl_secs: u32, now_unix_secs: u64) -> Self {

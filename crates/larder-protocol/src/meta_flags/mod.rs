@@ -31,7 +31,7 @@ pub struct ShownItem {
     pub ttl: Ttl,
     /// Seconds since the previous access.
     pub idle_secs: u32,
-    /// Whether the item was read before.
+    /// Whether the item had been read before the request.
     pub hit_before: bool,
 }
 
@@ -135,7 +135,8 @@ impl Argument {
 }
 
 impl MetaFlags<'_> {
-    /// Returns whether the request has a flag. Use this for flags without a field in the request.
+    /// Returns whether the request has a flag. Use this method for flags without a field in the
+    /// request.
     #[inline]
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
@@ -143,7 +144,7 @@ impl MetaFlags<'_> {
     }
 
     /// Returns the numeric argument of a flag, or `None` if the request does not have the flag or
-    /// the flag has no numeric argument. Use this for flags without a field in the request.
+    /// the flag has no numeric argument. Use this method for flags without a field in the request.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         let argument = Entry::of(letter)?.argument;

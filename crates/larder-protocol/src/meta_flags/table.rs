@@ -4,7 +4,7 @@ use Argument::{ClientFlags, Delta, Initial, KeyEncoding, Mode, Number, Opaque, T
 use Command::{Ma, Md, Me, Mg, Ms};
 use ReplyEffect::Nothing;
 
-/// A row of the table. The letter is one of `A` to `z`.
+/// A row of the table. The letter is from `A` to `z`.
 pub(super) struct Flag {
     pub(super) letter: u8,
     pub(super) argument: Argument,
@@ -17,7 +17,7 @@ pub(super) struct Flag {
     pub(super) doc: &'static str,
 }
 
-/// The meta commands except `me`.
+/// All commands of [`Command`] except `me`.
 const ALL: &[Command] = &[Mg, Ms, Md, Ma];
 
 /// All flags: first the lower-case letters, then the upper-case ones.
@@ -103,9 +103,9 @@ pub(crate) enum Argument {
     Time,
     /// A 64-bit number.
     Number,
-    /// The 64-bit number of `J`, which has a different error message.
+    /// The 64-bit number of `J`, which has its own error message.
     Initial,
-    /// The 64-bit number of `D`, which has a different error message.
+    /// The 64-bit number of `D`, which has its own error message.
     Delta,
     /// A 32-bit number.
     ClientFlags,
@@ -115,7 +115,7 @@ pub(crate) enum Argument {
     Tags,
 }
 
-/// A meta command with flags.
+/// A meta command whose flags this table lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Mg,
@@ -157,8 +157,8 @@ pub(crate) enum ReplyEffect {
 }
 
 impl ReplyEffect {
-    /// Returns whether the fast path can write this effect. The fast path has an item's content,
-    /// but no access history.
+    /// Returns whether the fast path can write this effect. The fast path can use an item's
+    /// content, but not its access history.
     pub(super) const fn is_fast(self) -> bool {
         matches!(
             self,

@@ -22,7 +22,7 @@ pub(crate) const BODY_LEN_MAX: usize = 1 << 30;
 /// The expiry of an increment or decrement that must not create the item.
 pub(crate) const NO_CREATE: u32 = u32::MAX;
 
-/// Opcodes. A name that ends in Q is the quiet form.
+/// Opcodes. A name that ends in Q denotes a quiet form.
 pub(crate) mod opcode {
     pub(crate) const GET: u8 = 0x00;
     pub(crate) const SET: u8 = 0x01;

@@ -102,7 +102,7 @@ pub(crate) fn next_key(rest: &[u8]) -> NextKey<'_> {
     }
 }
 
-/// Returns the bytes after the line's end, or `None` if anything except spaces precedes it.
+/// Returns the bytes after the line's end, or `None` if anything except spaces precedes that end.
 #[inline]
 pub(crate) fn line_end(rest: &[u8]) -> Option<&[u8]> {
     match rest {

@@ -197,7 +197,7 @@ impl<'b> Flags<'b> {
         self.seen.has(Letters::of(letter))
     }
 
-    /// Returns the number of a flag, or 0 without the flag.
+    /// Returns the number of a flag, or 0 if the line does not have the flag.
     #[inline]
     fn number_or_0(&self, letter: u8) -> u64 {
         let slot = Entry::of(letter).and_then(|entry| self.numbers.get(usize::from(entry.slot)));
@@ -209,8 +209,8 @@ impl<'b> Flags<'b> {
         self.has(letter).then(|| self.number_or_0(letter))
     }
 
-    /// Returns the expiry in the argument of a flag. Returns 0, which means never, without the
-    /// flag.
+    /// Returns the expiry in the argument of a flag. Returns 0, which means never, if the line does
+    /// not have the flag.
     #[inline]
     fn expiry_or_0(&self, letter: u8) -> Exptime {
         Exptime(self.number_or_0(letter).cast_signed())

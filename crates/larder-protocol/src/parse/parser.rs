@@ -59,13 +59,13 @@ enum State {
 }
 
 impl Parser {
-    /// Only text (`-B ascii`).
+    /// Accepts only text (`-B ascii`).
     pub const TEXT: Self = Self { state: State::Text };
-    /// Only binary (`-B binary`).
+    /// Accepts only binary (`-B binary`).
     pub const BINARY: Self = Self { state: State::Binary };
-    /// Only text, with a login first (`-Y`).
+    /// Accepts only text streams that start with a login (`-Y`).
     pub const TEXT_LOGIN: Self = Self { state: State::TextLogin };
-    /// Only binary, with a login first (`-S`).
+    /// Accepts only binary streams that start with a login (`-S`).
     pub const BINARY_LOGIN: Self = Self { state: State::Sasl(sasl::Stage::New) };
 
     /// Accepts the login of the peer ([`crate::Claim::Credentials`]). Call this before parsing
@@ -115,7 +115,7 @@ impl Parser {
 
     /// Parses the next request on the fast path, if it is an ordinary set with its complete value.
     /// Returns the request and its length. [`Self::parse`] gives the same result, but more slowly.
-    /// Returns `None` in the same cases as [`Self::fast_get`]. Separating it from
+    /// Returns `None` in the same cases as [`Self::fast_get`]. Separating this function from
     /// [`Self::fast_get`] saves 1 % of a lookup's instructions.
     #[inline(never)]
     #[must_use]
@@ -220,8 +220,8 @@ impl Parser {
         }
     }
 
-    /// Returns the first key of a retrieval line. `rest` is the part of the line before and after
-    /// this key. Like memcached, refuses the complete line if any key within the first
+    /// Returns the first key of a retrieval line. `rest` is the unparsed part of the line,
+    /// including this key. Like memcached, refuses the complete line if any key within the first
     /// [`LINE_LEN_MAX`] bytes is too long. The result is therefore [`Parsed::Incomplete`] until
     /// this part of the line has arrived.
     #[inline]

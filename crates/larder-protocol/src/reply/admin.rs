@@ -26,7 +26,8 @@ pub enum AdminRefusal {
     MgdumpNotAllowed,
     /// `slabs reassign`: the server has no slabs.
     ReassignDisabled,
-    /// `cache_memlimit`: the range of possible limits, in MiB.
+    /// `cache_memlimit` with a limit that the server refuses. Contains the range of possible
+    /// limits, in MiB.
     MemoryLimit(RangeInclusive<usize>),
     /// `watch` on a server that forbids it (`-W`).
     WatchNotAllowed,
@@ -40,7 +41,7 @@ pub enum AdminRefusal {
     InvalidShutdown,
     /// `refresh_certs` on a server without TLS (no `-Z`).
     TlsNotEnabled,
-    /// `refresh_certs`: the error line for the certificate files.
+    /// `refresh_certs`: loading the certificate files failed. Contains the error line.
     Certificates(String),
 }
 
@@ -118,7 +119,7 @@ pub fn servers(format: &ReplyFormat<'_>, servers: &Servers, out: &mut Vec<u8>) {
 
 /// Writes the reply to a refused administrative command: one line, unless `noreply` suppresses it.
 /// The binary protocol has only one administrative command, `config get`. A server without a
-/// cluster reports it as unknown.
+/// cluster reports this command as unknown.
 pub fn admin_refused(format: &ReplyFormat<'_>, refusal: &AdminRefusal, out: &mut Vec<u8>) {
     match format {
         ReplyFormat::Binary(head) => binary_error(head, Status::UnknownCommand, out),

@@ -42,14 +42,14 @@ pub struct Hit<'k> {
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
-    /// Whether this client has won the right to recache (`W`).
+    /// Whether this client has won the right to recache the item (`W`).
     pub won: bool,
     /// Whether the item is stale (`X`).
     pub stale: bool,
-    /// Whether another client has already won the right to recache (`Z`).
+    /// Whether another client has already won the right to recache the item (`Z`).
     pub win_taken: bool,
-    /// Whether the reply omits the value, because the item has the CAS in the request (`mg C`). The
-    /// reply is then `HD` instead of `VA`.
+    /// Whether the reply omits the value, because the item has the CAS that the request contains
+    /// (`mg C`). The reply is then `HD` instead of `VA`.
     pub withheld: bool,
 }
 
@@ -66,9 +66,9 @@ pub enum StoreReply {
     /// An add found an item; a replace, append or prepend found none; or the concatenated value
     /// would be too large.
     NotStored,
-    /// The CAS differs.
+    /// The item has another CAS.
     Exists,
-    /// There is no item for a store with a CAS.
+    /// A store with a CAS has found no item.
     NotFound,
     /// The item would be larger than the limit.
     TooLarge,
@@ -76,7 +76,7 @@ pub enum StoreReply {
     OutOfMemory,
     /// The leader of the group has used up its range of CAS values.
     NoCas,
-    /// In text, the value is not followed by CRLF.
+    /// In a text request, CRLF does not follow the value.
     BadChunk,
 }
 
@@ -90,7 +90,7 @@ pub enum DeleteReply {
     },
     /// There is no item.
     NotFound,
-    /// The CAS differs.
+    /// The item has another CAS.
     Exists,
     /// Nothing can be evicted to make room for reading the item.
     OutOfMemory,
@@ -110,10 +110,10 @@ pub enum ArithmeticReply {
     },
     /// There is no item.
     NotFound,
-    /// The CAS differs.
+    /// The item has another CAS.
     Exists,
     /// memcached's outcome (`NS`) if another connection creates the item between lookup and store,
-    /// or creating it fails. Larder's operations do not have this outcome.
+    /// or if creating the item fails. Larder's operations do not have this outcome.
     NotStored,
     /// The item's value is not a number.
     NonNumeric,
@@ -131,13 +131,13 @@ pub struct ItemInfo<'k> {
     /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
     /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
-    /// Seconds until the item expires; `None` if it never does.
+    /// Seconds until the item expires; `None` if the item never expires.
     pub ttl: Option<u32>,
     /// Seconds since the last access.
     pub idle_secs: u32,
     /// The CAS; 0 if the server stores no CAS values (`-C`).
     pub cas: u64,
-    /// Whether the item was read since it was stored.
+    /// Whether the item has been read since it was stored.
     pub fetched: bool,
     /// memcached's slab class.
     pub class: u8,

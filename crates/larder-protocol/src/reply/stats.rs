@@ -105,8 +105,8 @@ pub fn stats_prefixes<'p>(
     }
 }
 
-/// Writes the reply to `stats sizes_enable` or `sizes_disable`. Like memcached's, it has no `END`.
-/// In binary, the reply is "not found", although the setting has changed.
+/// Writes the reply to `stats sizes_enable` or `sizes_disable`. Like memcached's reply, this reply
+/// has no `END`. In binary, the reply is "not found", although the setting has changed.
 pub fn stats_sizes_status(format: &ReplyFormat<'_>, enabled: bool, out: &mut Vec<u8>) {
     if let ReplyFormat::Binary(_) = format {
         return stats_refused(format, StatsRefusal::UnknownPage, out);

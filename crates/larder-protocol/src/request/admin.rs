@@ -14,11 +14,11 @@ pub enum Admin {
     Metadump(Selection),
     /// `lru_crawler mgdump`: a `mg` line for every item.
     Mgdump(Selection),
-    /// `cache_memlimit`, in MiB.
+    /// `cache_memlimit`: the new memory limit in MiB.
     MemoryLimit(u32),
     /// `slabs reassign`. The parser does not check its classes.
     Reassign,
-    /// A setting.
+    /// Change a setting.
     Set(Tuning),
     /// `watch`: the log streams to send until the connection closes.
     Watch(Streams),
@@ -46,7 +46,7 @@ pub enum Shutdown {
 pub enum Tuning {
     /// `lru_crawler sleep`: microseconds between the crawler's steps, at most 1,000,000.
     CrawlerSleep(u32),
-    /// `lru_crawler tocrawl`: the maximum number of items to visit in a class; 0 is all.
+    /// `lru_crawler tocrawl`: the maximum number of items to visit in a class; 0 visits all items.
     CrawlerToCrawl(u32),
     /// `lru tune`.
     Lru {

@@ -29,7 +29,8 @@ pub struct Classic {
     pub noreply: bool,
     /// Whether the reply has a CAS: `gets`, `gats`.
     pub with_cas: bool,
-    /// Whether this is known to be the last key of its line. If it is, `END` follows its reply.
+    /// Whether the parser has found that the key is the last of its line. If so, `END` follows the
+    /// reply.
     pub last: bool,
 }
 

@@ -21,7 +21,8 @@ pub enum Request<'b> {
     /// Look an item up, and optionally touch, create or recache it (`get`, `gat`, `touch`, `mg`,
     /// …).
     Get(Get<'b>),
-    /// The end of a classic retrieval line, if it arrived after the line's last key was returned.
+    /// The end of a classic retrieval line that arrived after the parser had returned the line's
+    /// last key.
     GetEnd,
     /// Store a value (`set`, `cas`, `append`, `ms`, …).
     Store(Store<'b>),
@@ -37,7 +38,7 @@ pub enum Request<'b> {
     Noop(ReplyFormat<'b>),
     /// Remove all items.
     FlushAll {
-        /// The time of the removal; 0 or less is now.
+        /// The time of the removal; 0 or less means now.
         delay: Exptime,
         /// The dialect of the reply, and whether to suppress it (`noreply`, `flushq`).
         format: ReplyFormat<'b>,

@@ -39,7 +39,7 @@ pub enum Command<'b> {
     Unsubscribe(Arguments<'b>),
     /// An operation on one key.
     Item(&'b [u8], ItemCommand<'b>),
-    /// An operation on several keys, executed in their order.
+    /// An operation on several keys, executed in the order of the keys.
     Items(ItemsCommand<'b>),
     /// Copies or renames an item.
     CopyItem(CopyItem<'b>),
@@ -275,13 +275,13 @@ impl<'b> Set<'b> {
 pub enum SetCondition<'b> {
     /// Stores the value unconditionally.
     Always,
-    /// `NX`: only if there is no item.
+    /// `NX`: stores the value only if there is no item.
     Absent,
-    /// `XX`: only if there is an item.
+    /// `XX`: stores the value only if there is an item.
     Present,
-    /// `IFEQ`: only if there is an item with this value.
+    /// `IFEQ`: stores the value only if there is an item with this value.
     Equal(&'b [u8]),
-    /// `IFNE`: unless there is an item with this value.
+    /// `IFNE`: stores the value unless there is an item with this value.
     Unequal(&'b [u8]),
 }
 

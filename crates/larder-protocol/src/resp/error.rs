@@ -6,7 +6,7 @@ use super::tracking::error::TrackingError;
 /// The reason for refusing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError<'b> {
-    /// There is no such command.
+    /// The server has no command with this name.
     UnknownCommand(Request<'b>),
     /// The command has no such subcommand.
     UnknownSubcommand {
@@ -39,7 +39,7 @@ pub enum CommandError<'b> {
     CrossSlot,
     /// A command has more keys than allowed. The argument is the maximum.
     KeyCount(usize),
-    /// There is no such type of clients.
+    /// This type of clients is unknown.
     ClientType(&'b [u8]),
     /// A connection number is malformed.
     ClientId,
@@ -76,11 +76,11 @@ pub enum CommandError<'b> {
     DecrementOverflow,
     /// The sum does not fit in 64 bits.
     Overflow,
-    /// There is no such database.
+    /// There is no database with the requested number.
     DatabaseRange,
     /// The protocol version of `HELLO` is not a number.
     HelloVersion,
-    /// There is no such protocol version.
+    /// The protocol version of `HELLO` is neither 2 nor 3.
     NoProtocol,
     /// `HELLO` has no such option, or the request has too few arguments for the option.
     HelloOption(&'b [u8]),
@@ -94,7 +94,7 @@ pub enum CommandError<'b> {
     NoLeader,
     /// The user or the password is wrong.
     WrongPassword,
-    /// `AUTH` has no name, and the server requires no login.
+    /// `AUTH` has no user name, and the server requires no login.
     NoPassword,
     /// The name of a client has a blank or another invalid byte.
     ClientName,

@@ -33,8 +33,8 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Returns the length of a pattern's first element if `byte` matches this element. The element is
-/// not `*`.
+/// Returns the length of a pattern's first element if `byte` matches this element. The pattern must
+/// not start with `*`.
 fn element(pattern: &[u8], byte: u8) -> Option<usize> {
     let (len, is_matched) = match pattern {
         [] => return None,

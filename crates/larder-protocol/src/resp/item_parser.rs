@@ -291,8 +291,7 @@ impl<'b> Options<'b> {
         Ok(options)
     }
 
-    /// Returns whether this condition is allowed, because no earlier option has set another
-    /// condition.
+    /// Returns whether this condition is allowed: no earlier option may have set another condition.
     fn may_be(&self, condition: SetCondition<'_>) -> bool {
         [SetCondition::Always, condition].contains(&self.condition)
     }

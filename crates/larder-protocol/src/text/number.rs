@@ -90,7 +90,7 @@ pub(crate) fn u32_of(token: &[u8]) -> Option<u32> {
     u64_of(token).and_then(|number| u32::try_from(number).ok())
 }
 
-/// Parses a signed 32-bit number of at most 11 characters. A minus sign without digits is 0.
+/// Parses a signed 32-bit number of at most 11 characters. Parses a minus sign without digits as 0.
 #[inline]
 pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
     let (negative, digits) = match token {

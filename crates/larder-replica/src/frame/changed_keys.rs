@@ -3,13 +3,13 @@
 use super::fields::{Fields, FrameError, write};
 use std::collections::VecDeque;
 
-/// The maximum total length of the keys in a delta sync, in bytes. A follower with more changed
-/// keys needs a full sync.
+/// The maximum total length of the keys in a delta sync, in bytes. A follower whose changed keys
+/// exceed this length needs a full sync.
 pub const CHANGED_KEYS_LEN_MAX: usize = 4 << 20;
 /// Once the encoded keys in a frame have this length in bytes, the writer starts another frame.
 const CHANGED_KEYS_FRAME_LEN: usize = 16 << 10;
 
-/// The type of the frame.
+/// The type number of a `ChangedKeys` frame.
 const CHANGED_KEYS: u8 = 20;
 
 /// The encoded keys in one `ChangedKeys` frame. [`ChangedKeys::keys`] decodes them.
@@ -38,7 +38,8 @@ impl<'b> ChangedKeys<'b> {
         Fields::new(self.keys).all(CHANGED_KEYS, Fields::key)
     }
 
-    /// Reads the fields of a frame; `None` if they are malformed. Does not validate the keys.
+    /// Reads the fields of a frame. Returns `None` if they are malformed. Does not validate the
+    /// keys.
     pub(super) fn read(fields: &mut Fields<'b>) -> Option<Self> {
         Some(Self { is_last: fields.flag()?, keys: fields.rest() })
     }
@@ -68,7 +69,7 @@ impl<'b> ChangedKeys<'b> {
     }
 }
 
-/// Encoded keys whose item states are not sent yet, in order of arrival.
+/// Encoded keys in order of arrival. The sender has not sent their item states yet.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedKeyQueue {
     frames: VecDeque<Vec<u8>>,

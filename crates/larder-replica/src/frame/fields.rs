@@ -28,7 +28,7 @@ pub enum FrameError {
     /// An invalid length in a header: 0, or more than the maximum.
     #[error("invalid frame length of {0} bytes")]
     TooLong(usize),
-    /// Corrupt contents.
+    /// A frame whose contents do not match its checksum.
     #[error("corrupt frame: the checksum does not match")]
     Checksum,
     /// A frame of an unknown type, or with invalid fields. The value is the frame's type.
@@ -44,7 +44,7 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8
     seal(out, from);
 }
 
-/// Fills in the header of the frame from `start` to the end of `out`.
+/// Fills in the header of the frame that starts at `start` in `out` and ends where `out` ends.
 #[expect(clippy::cast_possible_truncation, reason = "frames are short")]
 pub(super) fn seal(out: &mut [u8], start: usize) {
     let Some((head, body)) =

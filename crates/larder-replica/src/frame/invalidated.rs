@@ -2,13 +2,13 @@
 
 use super::fields::{Fields, FrameError, write};
 
-/// The type of the frame.
+/// The type number of an `Invalidated` frame.
 const INVALIDATED: u8 = 30;
 
 /// The keys of items that may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalidated<'b> {
-    /// The encoded keys. Empty if any item may have changed.
+    /// The encoded keys. An empty slice means that every item may have changed.
     pub(super) keys: &'b [u8],
 }
 

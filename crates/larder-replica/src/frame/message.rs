@@ -33,7 +33,7 @@ pub enum Frame<'b> {
         version: u16,
         /// A random number. The proofs of both sides cover it.
         nonce: Nonce,
-        /// A name for logs and statistics; for a member, the name of its node.
+        /// The peer's name for logs and statistics. A member of a group sends the name of its node.
         name: &'b str,
         /// The peer's group and process; `None` if the peer is not a member of a group.
         member: Option<HelloMember<'b>>,
@@ -73,14 +73,14 @@ pub enum Frame<'b> {
         /// The leader's flush count so far.
         generation: u64,
     },
-    /// States of items.
+    /// A batch of item states.
     Batch(Batch<'b>),
     /// A follower that has applied all frames so far has all changes before these journal offsets,
-    /// and all flushes that were sent.
+    /// and all flushes that the leader has sent.
     Watermark {
         /// The number of the watermark on its connection, starting at 1.
         number: u64,
-        /// An offset for each journal.
+        /// One offset for each of the leader's journals.
         offsets: Vec<u64>,
     },
     /// The next bytes of the large value at the end of the last batch.
@@ -138,8 +138,8 @@ pub enum Frame<'b> {
         /// Whether the follower has all items: no full sync or delta sync is under way or needed.
         is_synced: bool,
         /// Whether the follower makes an election promise: it does not stand for election for
-        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it received this heartbeat. If it is elected
-        /// later, it draws no CAS value below the heartbeat's `cas_end`.
+        /// [`PROMISE_TIME`](crate::PROMISE_TIME) after it received the last heartbeat. If it is
+        /// elected later, it draws no CAS value below that heartbeat's `cas_end`.
         promises: bool,
     },
     /// The importing leader has all items of the slots. The exporting leader must now release the
@@ -167,7 +167,7 @@ pub enum Frame<'b> {
     Request {
         /// The number of the conversation on this connection.
         route: u64,
-        /// Whether more bytes in the same batch of requests follow.
+        /// Whether more bytes of the same batch of requests follow.
         more: bool,
         /// The next bytes of the requests.
         bytes: &'b [u8],
@@ -194,15 +194,15 @@ pub enum Frame<'b> {
     },
     /// This node executes no further requests of a conversation, because it does not lead, does not
     /// own the keys, or shuts down. It has answered a part of the current batch. The peer sends the
-    /// rest of this batch, and all later batches, to their owner.
+    /// rest of this batch, and all later batches, to the owner of their keys.
     Moved {
         /// The number of the conversation on this connection.
         route: u64,
         /// The length of the answered requests at the start of the batch, in bytes. Their replies
         /// precede this frame.
         answered: u64,
-        /// If the next request is a RESP command on several keys, how many of its keys are already
-        /// answered.
+        /// The number of keys that this node has already answered, if the next request is a RESP
+        /// command on several keys.
         keys: u64,
         /// The number of these keys that have an item.
         found: u64,
@@ -217,8 +217,8 @@ pub enum Frame<'b> {
         /// handshake, in bytes.
         received: u64,
     },
-    /// The leader may execute changes that were forwarded on this connection until this time, in
-    /// milliseconds on its clock. A time before the end of an earlier lease has no effect.
+    /// Until this time, in milliseconds on its clock, the leader may execute changes that were
+    /// forwarded on this connection. A time before the end of an earlier lease has no effect.
     Lease(u64),
     /// With true, the forwarding node requests the keys of all changes. With false, and before the
     /// first such frame, it requests only the keys of items that its clients with near caches have
@@ -260,7 +260,7 @@ pub enum ReplyEnd {
     Paused,
     /// The reply is complete. All requests of the batch are answered.
     Done,
-    /// The client's connection must be closed.
+    /// The forwarding node must close the client's connection.
     Close,
 }
 
@@ -401,7 +401,7 @@ impl Frame<'_> {
     }
 }
 
-/// Decodes the fields of a frame of type `kind`; `None` if they are malformed.
+/// Decodes the fields of a frame of type `kind`. Returns `None` if they are malformed.
 fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
     let frame = match kind {
         1 => Frame::Hello {

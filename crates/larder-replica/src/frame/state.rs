@@ -10,7 +10,7 @@
 use super::fields::{Fields, FrameError, seal, start, write};
 use larder_store::KEY_LEN_MAX;
 
-/// The type of the frame.
+/// The type number of a `Batch` frame.
 const BATCH: u8 = 7;
 
 const REMOVED: u8 = 1;
@@ -50,12 +50,12 @@ pub struct ItemState<'b> {
     pub stale: bool,
     /// Whether a client has the right to recompute the item.
     pub won: bool,
-    /// Whether memcached's text protocol sends the key in base64, because a client sent it in
-    /// base64 or a text line cannot contain its bytes.
+    /// Whether memcached's text protocol sends the key in base64. It does if a client sent the key
+    /// in base64, or if a text line cannot contain the key's bytes.
     pub binary_key: bool,
     /// Whether a client has read the item.
     pub fetched: bool,
-    /// The CAS value; 0 if the leader keeps none.
+    /// The CAS value; 0 if the leader stores no CAS values.
     pub cas: u64,
     /// The value, or its length.
     pub value: ValueState<'b>,
@@ -93,7 +93,8 @@ impl<'b> Batch<'b> {
         Fields::new(self.states).all(BATCH, state)
     }
 
-    /// Reads the fields of a frame; `None` if they are malformed. Does not validate the states.
+    /// Reads the fields of a frame. Returns `None` if they are malformed. Does not validate the
+    /// states.
     pub(super) fn read(fields: &mut Fields<'b>) -> Option<Self> {
         Some(Self { number: fields.number()?, states: fields.rest() })
     }
@@ -107,7 +108,7 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// Decodes the next state; `None` if it is malformed.
+/// Decodes the next state. Returns `None` if it is malformed.
 fn state<'b>(fields: &mut Fields<'b>) -> Option<State<'b>> {
     let [flags] = fields.array()?;
     let key_len = usize::from(u16::from_le_bytes(fields.array()?));

@@ -55,7 +55,7 @@ impl CasReserve {
         }
     }
 
-    /// Records the end of a range that belongs to any leader.
+    /// Records the end of a CAS range of this or another leader.
     pub(crate) fn note_end(&mut self, end: u64) {
         self.highest_end = self.highest_end.max(end);
     }
@@ -155,7 +155,7 @@ impl CasReserve {
         if offers { self.wanted_end() } else { self.values.end }
     }
 
-    /// Records that a member has acknowledged the end in a heartbeat.
+    /// Records that a member has acknowledged a heartbeat with this range end.
     pub(crate) fn acknowledge(&mut self, member: &Process, end: u64) {
         let known = self.acknowledged.entry(member.clone()).or_default();
         *known = (*known).max(end);

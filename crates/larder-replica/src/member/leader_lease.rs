@@ -1,5 +1,6 @@
-//! The leader's lease at the coordinator, as the reads of one member show it. A member that is not in
-//! sync counts the time without the lease. The leader limits by its lease how long promises count.
+//! The leader's lease at the coordinator, as one member reads it. A member that is not in sync
+//! measures how long the leader has been without a lease. The leader measures how long ago it last
+//! read its own lease, and limits by that how long election promises count.
 
 use crate::time::Millis;
 
@@ -13,20 +14,21 @@ pub(super) struct LeaderLease {
     /// Since this time, every read has shown the leader without a lease. `None` if the leader has a
     /// lease, or if there is no record.
     absent_since: Option<Millis>,
-    /// The send time of the last read with a reply.
+    /// The send time of the last read that the coordinator answered.
     read_at: Millis,
     /// The send time of the last read that showed the lease of this leader; 0 if no read has shown
-    /// the lease since this member leads, or since [`Self::was_absent`] was set.
+    /// the lease since this member became the leader, or since [`Self::was_absent`] was set.
     own_read_at: Millis,
-    /// Whether this leader may have been without a lease. It then swaps in an equal record before it
-    /// counts promises again: a member that counts the time without the lease can no longer be
-    /// elected.
+    /// Whether this leader may have been without a lease. It then swaps in an equal record before
+    /// it counts promises again. The swap changes the revision, so the pending election of a member
+    /// that has measured the time without the lease fails.
     was_absent: bool,
 }
 
 impl LeaderLease {
-    /// Notes the reply at `now` to a read that was sent at `sent`, before the methods below are called
-    /// for its view. `leads`: this member led before.
+    /// Notes the reply, which arrived at `now`, to a read that this member sent at `sent`. The
+    /// caller must call this method before it calls the methods below for the view in the reply.
+    /// `leads` states whether this member led before the reply.
     pub(super) fn note_read(&mut self, now: Millis, sent: Millis, leads: bool) {
         if !self.is_read_recent(now) {
             // Any process may have been without a lease since the last read.
@@ -66,7 +68,7 @@ impl LeaderLease {
         unclean_after.is_some() && self.was_absent && is_live
     }
 
-    /// Returns whether the leader has been without a lease for this time.
+    /// Returns whether the leader has been without a lease for at least `time`.
     pub(super) fn is_absent_for(&self, time: Millis, now: Millis) -> bool {
         self.absent_since.is_some_and(|since| now.saturating_sub(since) >= time)
     }
@@ -77,9 +79,9 @@ impl LeaderLease {
         now.saturating_sub(self.read_at) <= READ_INTERVAL_MAX
     }
 
-    /// Returns the send time of the last heartbeat whose promises count, if members that are not in
-    /// sync stand for election after `time` without this leader's lease. Their clocks may be faster
-    /// by up to 2 %.
+    /// Returns the latest send time of a heartbeat whose promises count, if members that are not in
+    /// sync stand for election after this leader has been without a lease for `time`. Their clocks
+    /// may be faster by up to 2 %.
     pub(super) fn promises_count_until(&self, time: Millis) -> Millis {
         match self.own_read_at {
             0 => 0,

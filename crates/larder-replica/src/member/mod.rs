@@ -18,9 +18,9 @@
 //!   leader can continue while the coordinator is unreachable. A leader that is the only member in
 //!   sync needs none.
 //!
-//! Members that are not in sync make no such promise. With [`Record::unclean_after`], they stand for
-//! election after that time without a lease of the leader. Promises then count only until slightly
-//! before that time has passed since the leader last read its own lease.
+//! Members that are not in sync make no such promise. With [`Record::unclean_after`], they stand
+//! for election once the leader has been without a lease for that time. Promises then count only
+//! for slightly less than that time after the leader last read its own lease.
 //!
 //! The lease counts from the send time, so two leaders overlap by at most one second, even if one
 //! of them was paused.
@@ -109,8 +109,8 @@ pub struct Member {
     /// The CAS values that this leader may draw, and the range ends that this member knows of.
     cas: CasReserve,
     /// The members that have all items of this leader, each with the time up to which it has all
-    /// changes. When this leader starts, a member that was in sync with the previous leader has all
-    /// acknowledged changes.
+    /// changes. At the start of this leadership, they include the members that were in sync with
+    /// the previous leader, because these members have all acknowledged changes.
     ready: BTreeMap<Process, Millis>,
     /// The members of `ready` that were in sync with the previous leader and have not completed a
     /// sync with this leader yet.
@@ -124,8 +124,9 @@ pub struct Member {
     /// refusals.
     refusals: (u64, u32),
     leader_lease: LeaderLease,
-    /// The epoch of the last record in which this member stood for election because of the time
-    /// without a leader. It then keeps its items, although it may lack some.
+    /// The epoch of the last record in which this member stood for election because the leader had
+    /// been without a lease for [`Record::unclean_after`]. With this record, the member keeps its
+    /// items, although it may lack some.
     unclean_epoch: Option<u32>,
     /// Whether this member has started a full sync and not completed it. It then lacks items.
     lacks_items: bool,
@@ -222,8 +223,8 @@ impl Member {
         self.view.record.as_ref().is_some_and(|record| record.leader == self.settings.me)
     }
 
-    /// Returns the epoch in which the current leadership of this member started, if it leads. It
-    /// identifies the leadership.
+    /// Returns the epoch in which the current leadership of this member started, if it leads. This
+    /// epoch identifies the leadership.
     #[must_use]
     pub fn leadership_epoch(&self) -> Option<u32> {
         self.leadership_epoch
@@ -264,14 +265,14 @@ impl Member {
         self.cas.heartbeat_end(self.leads() && self.is_in_doubt(now))
     }
 
-    /// Returns whether more than [`LEADER_LEASE`] has passed since the last request that confirmed
+    /// Returns whether at least [`LEADER_LEASE`] has passed since the last request that confirmed
     /// this leader.
     fn is_in_doubt(&self, now: Millis) -> bool {
         now.saturating_sub(self.last_led_at) >= LEADER_LEASE
     }
 
-    /// Extends this leader's CAS values up to the end that all other members have acknowledged,
-    /// unless the next leader may already draw them.
+    /// Extends this leader's CAS values up to the end that all other members in sync have
+    /// acknowledged, unless the next leader may already draw these values.
     fn extend_cas(&mut self, now: Millis) {
         if self.leads() && !self.may_have_transferred() {
             let (named, is_in_doubt) = (self.named_in_sync(), self.is_in_doubt(now));
@@ -303,13 +304,13 @@ impl Member {
         let others = record.in_sync.iter().chain(pending_swaps);
         let others = others.filter(|process| **process != self.settings.me);
         let promised = others.map(|other| self.promises.get(other).copied()).min();
-        // Without others, no other member in sync may stand for election.
+        // If no other member is in sync, no election promise is needed.
         let promised = promised.unwrap_or(Some(Millis::MAX));
         let promised = promised.map(|sent| sent.min(self.promises_count_until()));
         self.confirmed_at.max(promised).map_or(0, |since| since.saturating_add(LEADER_LEASE))
     }
 
-    /// Returns the send time of the last heartbeat whose promises count.
+    /// Returns the latest send time of a heartbeat whose promises count.
     fn promises_count_until(&self) -> Millis {
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
         let records = self.view.record.iter().chain(pending_swaps);
@@ -528,8 +529,8 @@ impl Member {
         }
         let is_dead = view.record.as_ref().is_some_and(|record| !view.is_live(&record.leader));
         self.leader_lease.note_absence(now, is_dead);
-        // False if another node or an operator has written the record: in a transfer, or although
-        // the leader that it names lacks items.
+        // `is_own` is false if another node or an operator has written the record. Such a record
+        // can name this member as the leader after a transfer, or although this member lacks items.
         let is_own = self.pending_swaps.iter().any(|(_, own)| Some(own) == view.record.as_ref());
         let epoch = |record: Option<&Record>| record.map(|record| record.epoch);
         let still_leads = led && (is_own || epoch(before) == epoch(view.record.as_ref()));
@@ -554,8 +555,8 @@ impl Member {
             self.cas.start_leading(now, record.cas);
             let others = record.in_sync.iter().filter(|process| **process != self.settings.me);
             self.inherited = others.cloned().collect();
-            // They stay in sync until [`LAG_MAX`] after this leader is ready for followers: see
-            // `note_ready`.
+            // The inherited members stay in sync until [`LAG_MAX`] after this leader is ready for
+            // followers: see `note_ready`.
             self.ready.extend(self.inherited.iter().map(|process| (process.clone(), Millis::MAX)));
         }
         if !led && is_own && !had_items && self.unclean_epoch != Some(record.epoch) {
@@ -590,7 +591,7 @@ impl Member {
     }
 
     /// Returns the members to which this leader can transfer its leadership now. With `to`, returns
-    /// only the process of this node. Returns no members if this member does not lead.
+    /// only the process of the node `to`. Returns no members if this member does not lead.
     #[must_use]
     pub fn transfer_candidates(&self, now: Millis, to: Option<&str>) -> Vec<Process> {
         let can_end = self.view.record.as_ref().is_some_and(|record| record.epoch < EPOCH_MAX);
@@ -762,8 +763,8 @@ impl Member {
         self.ready.remove(member);
     }
 
-    /// When this leader starts, its replies must wait for acknowledgements from other processes.
-    /// Returns these processes: the members in sync according to the record and pending swaps.
+    /// Returns the other members in sync according to the record and pending swaps. When this
+    /// leader starts, its replies must wait for acknowledgements from these processes.
     #[must_use]
     pub fn named_in_sync(&self) -> BTreeSet<Process> {
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);

@@ -133,7 +133,7 @@ struct Connection {
     heartbeat_at: u64,
     /// Frames that the leader has read but not executed, because it has no lease.
     fenced: VecDeque<Frame>,
-    /// The leader has refused the connection.
+    /// Whether the leader has refused the connection.
     is_refused: bool,
 }
 

@@ -112,7 +112,7 @@ impl ConnectionMemory {
 pub(crate) struct Shedding {
     /// The memory of all connections that are marked for closing and still open.
     pub(crate) leaving: AtomicHeldBytes,
-    /// The number of marked connections since the last reset, for `stats`.
+    /// The number of connections marked since the last reset, for `stats`.
     pub(crate) count: AtomicU64,
     /// The number of connections marked since the start. It is never reset, unlike `count`. It is
     /// incremented before the thread of a marked connection is woken, so that this thread reads the

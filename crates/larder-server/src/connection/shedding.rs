@@ -101,7 +101,7 @@ impl Server {
             );
         }
         // Marked connections hold their memory until they close. Because of them, the total may
-        // exceed the limit by up to half of it.
+        // exceed the limit by up to half of the limit.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 

@@ -33,8 +33,8 @@ impl Unread {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns by how many bytes the capacity grows at most if `len` bytes are pushed. Returns 0 if
-    /// they fit.
+    /// Returns the maximum number of bytes by which the capacity grows if `len` bytes are pushed.
+    /// Returns 0 if they fit.
     pub(super) fn growth(&self, len: usize) -> usize {
         let capacity = self.bytes.capacity();
         if self.bytes.len() + len <= capacity { 0 } else { len.max(capacity / GROWTH_SHARE) }

@@ -1,5 +1,5 @@
-//! The context of a worker thread, which all drivers share. It polls connections and UDP sockets,
-//! and does maintenance.
+//! The context of a worker thread. All drivers use it to poll connections and UDP sockets, and to
+//! do maintenance.
 
 use super::dispatch::Accepted;
 use crate::connection::conversation::Conversation;

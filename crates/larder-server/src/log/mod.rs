@@ -191,8 +191,8 @@ impl Log {
         }
     }
 
-    /// Logs that a connection was accepted if `gone` is `None`, and otherwise that it was closed
-    /// for the reason in `gone`. `peer` is in memcached's form.
+    /// If `gone` is `None`, logs that a connection was accepted. Otherwise, logs that the
+    /// connection was closed for the reason in `gone`. `peer` is in memcached's form.
     pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
@@ -215,7 +215,7 @@ impl Log {
     }
 
     /// Writes a line to the buffers of all watchers of `stream`. `rest` writes the part of the line
-    /// after the time and the sequence number. It is called only if the stream has watchers.
+    /// after the time and the sequence number. `rest` is called only if the stream has watchers.
     pub(crate) fn write(&self, stream: Streams, rest: impl FnOnce(&mut Vec<u8>)) {
         let mut watchers = self.lock();
         if !watchers.list.iter().any(|watcher| watcher.streams.has(stream)) {

@@ -93,7 +93,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The paths of the memory file and the image, and the user who may own these files.
+/// The paths of the memory file and the image, and the user that may own these files.
 #[derive(Clone, Copy, Debug)]
 pub struct Files<'a> {
     /// The memory file (`-e`).
@@ -319,8 +319,8 @@ fn run_of_this_boot(path: &Path) -> Result<Option<u64>, FileError> {
     Ok((origin.boot == boot).then_some(origin.run))
 }
 
-/// Removes the image that the memory file names. Does nothing if this is `image`, which the caller
-/// removes later, or if it was not written by the last process that used the memory file.
+/// Removes the image that the memory file names. Does nothing if that image is `image`, which the
+/// caller removes later, or if the last process that used the memory file did not write it.
 fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileError> {
     let path = cache.image_path();
     let is_same = image.is_some_and(|image| std::path::absolute(image).is_ok_and(|i| i == path));

@@ -12,7 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 pub enum Service {
     /// memcached's protocols.
     Memcached {
-        /// The dialect or login of the first request.
+        /// The parser of the first request. It depends on the dialect, and on whether clients must
+        /// log in.
         opening: Parser,
     },
     /// RESP, the protocol of Redis.

@@ -235,7 +235,7 @@ struct Exchange<E: Engine> {
     timer: RequestTimer,
 }
 
-/// The state of an exchange after a call.
+/// The state of an exchange after a call of [`Exchange::advance`].
 enum ExchangeState {
     /// All commands are answered, and the replies are sent or dropped.
     Done,

@@ -90,7 +90,7 @@ impl Default for FlashOptions {
 
 impl FlashOptions {
     /// Returns the configured page length or the default, in bytes. The default is a power of two.
-    /// It is at least 1 MiB, and otherwise at most the length of the smallest file.
+    /// It is at most the length of the smallest file, but at least 1 MiB.
     #[must_use]
     pub fn page_len(&self) -> u64 {
         self.page_size.unwrap_or_else(|| {

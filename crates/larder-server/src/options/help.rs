@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 /// The width of name lists, in characters.
 const WIDTH: usize = 100;
 
-/// Appends the names of the options that `-h` does not explain to its text.
+/// Appends to the text of `-h` the names of the options that it does not explain.
 ///
 /// Scripts written for memcached search the output of `-h` to find out which options the server
 /// supports. So `-h` contains every name.

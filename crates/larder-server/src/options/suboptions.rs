@@ -12,7 +12,7 @@ pub struct Suboptions {
     /// The idle timeout of TCP connections, in seconds; 0: no timeout.
     pub idle_timeout: u32,
     /// The path of the image. A graceful shutdown writes all items to the image, and the next start
-    /// reads them from it.
+    /// reads the items from it.
     pub memory_image: Option<PathBuf>,
     /// The flash tier.
     pub flash: FlashOptions,
@@ -37,7 +37,7 @@ pub struct Suboptions {
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
 
-/// Settings of memcached's mechanisms that Larder does not have, for `stats settings`.
+/// Settings for mechanisms of memcached that Larder lacks. Only `stats settings` shows them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names are memcached's own, from `stats settings`")]
 pub struct UnusedSettings {

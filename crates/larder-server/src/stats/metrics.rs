@@ -10,8 +10,8 @@ use larder_cluster::Group;
 use larder_gateway::MetricSample;
 use std::collections::BTreeMap;
 
-/// Calls `visit` with every metric: the server's versions, this member of a group, each follower's
-/// lag, and the metrics from the statistics table.
+/// Calls `visit` with every metric: the server's versions, this node's membership in a group, each
+/// follower's lag, and the metrics from the statistics table.
 pub(crate) fn samples(server: &Server, visit: &mut dyn FnMut(MetricSample)) {
     visit(BUILD_INFO);
     if let Some(group) = &server.node.group {

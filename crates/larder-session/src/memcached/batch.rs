@@ -16,8 +16,7 @@ use larder_store::{Delivery, Engine, HashedKey, ReadRequest, ReadStart};
 /// enough that the prefetched data stays in the CPU cache.
 const BATCH_MAX: usize = 32;
 
-/// A request of a batch. It is small, because the most frequent requests must need no copies in
-/// memory.
+/// A request of a batch. It is small, so that the most frequent requests need no copies in memory.
 pub(crate) struct BatchRequest<'b> {
     pub(crate) kind: RequestKind<'b>,
     hash: u64,
@@ -40,7 +39,7 @@ pub(crate) struct Other<'b> {
     pub(crate) parser: Parser,
 }
 
-/// Requests whose keys the session prefetches together.
+/// Requests whose items the session prefetches together.
 #[derive(Default)]
 pub(crate) struct Batch<'b> {
     pub(crate) requests: ArrayVec<BatchRequest<'b>, BATCH_MAX>,
@@ -86,7 +85,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Adds those of the first `done` requests that are not fast-path lookups to `answered`.
+    /// Adds to `answered` those of the first `done` requests that are not fast-path lookups.
     /// Returns their number.
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;

@@ -58,8 +58,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a fast-path set. Not inlined, because inlining makes each lookup execute one percent
-    /// more instructions.
+    /// Answers a fast-path set. The function is not inlined, because inlining makes each lookup
+    /// execute one percent more instructions.
     #[inline(never)]
     pub(crate) fn answer_set<H: Host>(
         &mut self,

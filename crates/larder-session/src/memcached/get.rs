@@ -32,8 +32,8 @@ enum HitReply {
 }
 
 /// Answers a lookup on the fast path. The lookup must not change its item. Returns `None` if the
-/// item is large, or if a meta lookup finds a stale item, a won item or one with a binary key. The
-/// caller then calls [`get`].
+/// item is large, or if a meta lookup finds a stale item, a won item or an item with a binary key.
+/// The caller then calls [`get`].
 #[inline]
 pub(crate) fn fast_get<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
@@ -209,8 +209,8 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
 }
 
 /// If the session may not lease a large value, it copies the value to the output, up to this length
-/// in bytes. Equal to the default maximum item size (`-I`). The copy counts as a buffer of the
-/// connection.
+/// in bytes. This length equals the default maximum item size (`-I`). The copy counts as a buffer
+/// of the connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {

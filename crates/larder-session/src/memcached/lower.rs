@@ -32,7 +32,7 @@ pub(crate) fn lookup_options<'t>(
         may_win: flags.is_some() && !settings.for_gateway,
         recache,
         untracked: get.untracked,
-        // memcached also counts a miss of `mg` with T as a get.
+        // Like memcached, count a miss of `mg` with T as a get, too.
         miss_counts_as_get: flags.is_some(),
     }
 }

@@ -28,8 +28,8 @@ pub(super) enum Outcome {
     /// The reply is complete.
     Done,
     /// The reply is incomplete, because the output is full or the request has processed enough keys
-    /// for one step. The request continues in a later step, after the output is sent if it was
-    /// full.
+    /// for one step. The request continues in a later step. If the output is full, the driver sends
+    /// it first.
     Paused,
     /// The request waits for items on slower storage. [`State::waiting`] contains the hashes of
     /// their keys.

@@ -87,8 +87,8 @@ fn find<'k, E: Engine, H: Host>(
 }
 
 /// Copies an item. If the command is a rename, also removes the old item. `is_stored` states
-/// whether an earlier attempt of this command has stored the new item. This function sets it after
-/// it has stored the item.
+/// whether an earlier attempt of this command has stored the new item. This function sets
+/// `is_stored` after it has stored the item.
 fn copy<'k, E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     command: &CopyItem<'_>,

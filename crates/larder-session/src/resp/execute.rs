@@ -260,7 +260,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Answers a request of a connection that tracks items or receives messages. Does not use the
-    /// fast paths: with only one caller each, the compiler inlines them there.
+    /// fast paths, so that each fast path has only one caller, into which the compiler inlines it.
     #[cold]
     #[inline(never)]
     fn answer_tracked<H: Host>(

@@ -24,8 +24,8 @@ use larder_store::Engine;
 
 /// The next action of the session for a batch.
 pub(super) enum ScatterDecision {
-    /// This server answers the first requests of the batch, up to this number. The session then
-    /// examines the others.
+    /// This server answers this many requests at the start of the batch. The session then examines
+    /// the other requests.
     Local(usize),
     /// The batch is scattered, or the poll ends.
     Finish(Step),
@@ -127,7 +127,7 @@ impl<E: Engine> Session<E> {
                     part.state = PartState::Remote(group, id);
                     scattered.parts.push_back(part);
                 }
-                // A request that the session sends again must not pass a flush.
+                // A request that the session sends again must not overtake a flush.
                 Destination::AllGroups if !scattered.parts.is_empty() => break,
                 Destination::AllGroups => {
                     let (mut expected, mut local) = (Vec::new(), None);

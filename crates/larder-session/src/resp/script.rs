@@ -161,7 +161,7 @@ impl<'i> FoundItem<'i> {
 
 type Decision<'v> = Result<(Edit<'v>, Answer), CommandError<'static>>;
 
-/// Returns the change that a script makes, and its result.
+/// Returns the change that a script makes, and the answer of the script.
 fn decide<'v>(
     script: Script,
     arguments: &[&'v [u8]; 4],

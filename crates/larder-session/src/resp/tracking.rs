@@ -20,8 +20,9 @@ use std::sync::Arc;
 /// the key with all prefixes.
 const PREFIXES_MAX: usize = 128;
 
-/// Writes the arrived messages. The caller must be between two replies. Returns false if the output
-/// has no room for all messages. After it returns true, the next message wakes the connection.
+/// Writes the arrived messages. The session must be between two replies. Returns false if the
+/// output has no room for all messages. After the function returns true, the next message wakes the
+/// connection.
 pub(super) fn write_messages<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     state: &mut State,
@@ -295,8 +296,9 @@ pub(super) fn show_tracking(state: &State, output: &mut Vec<u8>) {
     reply::tracking_info(state.version, &flags, receiver(state), prefixes, output);
 }
 
-/// Opens the connection's inbox, because other connections may redirect their messages to it.
-/// Called when the client requests the connection's number or subscribes to the channel.
+/// Opens the connection's inbox, because other connections may redirect their messages to it. The
+/// session calls this function when the client requests the connection's number or subscribes to
+/// the channel.
 pub(super) fn open_inbox<E: Engine, H: Host>(
     cx: &Context<'_, E, H>,
     connection: u64,

@@ -121,7 +121,7 @@ impl<E: Engine> Session<E> {
                     part.state = PartState::Remote(group, id);
                     scattered.parts.push_back(part);
                 }
-                // A request that the session sends again must not pass a flush.
+                // A request that the session sends again must not overtake a flush.
                 Destination::AllGroups if !scattered.parts.is_empty() => break,
                 Destination::AllGroups => {
                     self.scatter_to_all_groups(

@@ -119,7 +119,7 @@ impl<E: Engine> Part<E> {
     }
 
     /// Writes the rest of a complete reply. Returns false if the reply lacks the part's trailer.
-    /// The reply is then an error, and the reply to the parts that continue this one ends with it.
+    /// The reply is then an error, which also ends the reply to the parts that continue this part.
     fn write_rest(&mut self, output: &mut Vec<u8>) -> bool {
         let is_right = self.is_dropped || self.answer == self.trailer;
         if !is_right {
@@ -145,9 +145,9 @@ impl<E: Engine> Part<E> {
         }
     }
 
-    /// Takes the result of a part that waits for the group `from`. Called before the route drops
-    /// the result. The owner may have answered this part although an earlier part has failed: the
-    /// session has then sent the earlier part again, after this one.
+    /// Takes the result of a part that waits for the group `from`. The session calls this function
+    /// before the route drops the result. The owner may have answered this part although an earlier
+    /// part has failed, if the session had sent the earlier part again, after this part.
     fn take_result(&mut self, from: GroupIndex, route: &mut dyn Route) {
         let PartState::Remote(group, id) = self.state else { return };
         if group != from {

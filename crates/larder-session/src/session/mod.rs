@@ -82,7 +82,7 @@ impl<E: Engine> Default for RareState<E> {
 
 /// The state of requests that wait for slower storage.
 pub(crate) struct StorageWait<R> {
-    /// The reads that these requests have started.
+    /// The reads that the waiting requests have started.
     pub(crate) reads: Vec<PendingRead<R>>,
     /// The tags of the first waiting request, as they were when the session first executed it.
     pub(crate) tags: Option<Tags>,
@@ -262,7 +262,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// After [`Next::NotOwner`], returns the part of the forwarded requests that this session has
-    /// answered. `consumed` is the number of bytes that the session has consumed of these requests.
+    /// answered. `consumed` is the number of bytes of these requests that the session has consumed.
     /// Returns `None` if no other server can continue them.
     #[must_use]
     pub fn answered_part(&self, consumed: usize) -> Option<AnsweredPart> {
@@ -353,8 +353,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns whether the replicas have acknowledged `position`. If they have not yet, stores the
-    /// position for the next poll.
+    /// Returns whether the replicas have acknowledged `position`. If they have not acknowledged it
+    /// yet, stores the position for the next poll.
     #[cold]
     fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> AckState {
         let state = cx.operations.engine.ack_state(&position, &(cx.waker)());
@@ -434,8 +434,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Takes the stored tags of the current request. There are some if an earlier execution of the
-    /// request had to wait.
+    /// Takes the stored tags of the current request. The session has stored tags only if an earlier
+    /// execution of the request had to wait.
     pub(crate) fn take_kept_tags(&mut self) -> Option<Tags> {
         self.rare.as_mut().and_then(|rare| rare.storage_wait.tags.take())
     }

@@ -238,8 +238,8 @@ pub(crate) struct ForwardedRequests {
 
 /// A store whose value the session forwards as it arrives.
 pub(crate) struct ForwardedUpload {
-    /// The group to which the session sent the store, and the result of `Route::pass`. `None`
-    /// before the session sends the store, or sends it again.
+    /// The group to which the session sent the store, and the result of `Route::pass`. `None` while
+    /// the store waits to be sent, for the first time or again.
     pub(crate) to: Option<(GroupIndex, ForwardId)>,
     /// The bytes of the request that have arrived. If `is_kept` is false, the buffer drops sent
     /// bytes.
@@ -298,7 +298,8 @@ impl ForwardedUpload {
         (self.bytes.get(before..self.sent).unwrap_or_default(), more)
     }
 
-    /// Releases the memory reserved at the host. Called at the end of the upload.
+    /// Releases the memory reserved at the host. The session calls this function at the end of the
+    /// upload.
     pub(crate) fn release(&self, host: &impl Host) {
         host.release_sent(self.reserved);
     }

@@ -179,7 +179,8 @@ impl State {
         !self.has_queued() && self.key_progress.keys == 0
     }
 
-    /// Stops tracking and releases all reserved memory. Called when the connection closes.
+    /// Stops tracking and releases all reserved memory. The session calls this function when the
+    /// connection closes.
     pub(crate) fn close(&mut self, host: &impl Host) {
         if let Some(tracking) = &mut self.tracking {
             tracking.stop(host.tracker());

@@ -54,9 +54,9 @@ pub enum NewTags<'v> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewCas {
     /// The next value of the cache's counter. It differs from all earlier values of the counter,
-    /// and is higher than the item's old CAS. Only an old CAS that a client chose can be higher:
-    /// the counter does not follow it if it is very high, or if the cache has a limit
-    /// (`CacheControl::set_cas_range`).
+    /// and is higher than the item's old CAS. The exception is an old CAS that a client chose above
+    /// the counter: the new CAS may be lower if the old one is very high, or if the cache has a
+    /// limit (`CacheControl::set_cas_range`).
     Fresh,
     /// The item's old CAS; 0 if there is no old item.
     Same,
@@ -108,8 +108,8 @@ pub(crate) static SPACES: [u8; NUMBER_WIDTH_MAX] = [b' '; NUMBER_WIDTH_MAX];
 /// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The memory limit is reached or the system refuses memory, and the engine can't free any now.
-    /// A retry may succeed.
+    /// The memory limit is reached or the system refuses memory, and the engine can't free memory
+    /// now. A retry may succeed.
     OutOfMemory,
     /// The item is larger than this cache can store, its key is empty or longer than
     /// `KEY_LEN_MAX`, or an upload exceeds its announced length. A retry cannot succeed.

@@ -8,8 +8,8 @@ const CLOSED: u64 = u64::MAX;
 /// A time after which an engine refuses changes. The owner of the fence can extend the time.
 ///
 /// An engine checks its fence under the lock of the changed key. After the fence's time, or after
-/// [`Fence::close`] has returned, no change can pass the check. A change that passed before may still
-/// run, but it holds the lock of its key, so every later change of the key comes after it.
+/// [`Fence::close`] has returned, no change can pass the check. A change that passed before may
+/// still run, but it holds the lock of its key, so every later change of the key comes after it.
 #[derive(Debug)]
 pub struct Fence {
     /// The time on `clock`, in milliseconds, until which changes are allowed. [`CLOSED`] if the
@@ -26,8 +26,8 @@ impl Fence {
         Self { until: AtomicU64::new(0), clock }
     }
 
-    /// Allows changes until this time on the fence's clock. Has no effect if the fence is closed, or
-    /// allows changes for longer already.
+    /// Allows changes until this time on the fence's clock. Has no effect if the fence is closed,
+    /// or already allows changes for longer.
     pub fn extend(&self, until: u64) {
         let until = until.min(CLOSED - 1);
         self.until.fetch_max(until, Ordering::SeqCst);

@@ -37,8 +37,8 @@ pub struct Gauges {
     pub tags_dropped: u64,
     /// The part of `tags_dropped` that was dropped to make room for other tags.
     pub tags_displaced: u64,
-    /// The number of seconds between the last access and the eviction of the item, in any class,
-    /// that was evicted most recently. 0 for `moka`, which records this number only for each class.
+    /// The number of seconds between the last access and the eviction of the most recently evicted
+    /// item, whatever its class. 0 for `moka`, which records this number only for each class.
     pub evicted_time: u64,
 }
 
@@ -52,8 +52,8 @@ pub struct ClassGauges {
     pub evicted_nonzero: u64,
     pub evicted_unfetched: u64,
     pub evicted_active: u64,
-    /// The number of seconds between the last access and the eviction of the item that was evicted
-    /// most recently.
+    /// The number of seconds between the last access and the eviction of the class's most recently
+    /// evicted item.
     pub evicted_time: u64,
     pub expired_unfetched: u64,
     pub reclaimed: u64,
@@ -78,7 +78,7 @@ pub struct SizeClasses {
 
 impl SizeClasses {
     /// Creates 1 to 255 classes. `bounds` are the largest footprints of the classes, in ascending
-    /// order. All of them except the last one are multiples of 8. The last class also includes all
+    /// order. All bounds except the last one are multiples of 8. The last class also includes all
     /// larger items. Each item counts `overhead` bytes besides key, value and client flags.
     ///
     /// # Panics
@@ -115,14 +115,15 @@ impl SizeClasses {
     #[inline]
     #[must_use]
     pub fn class_of(&self, footprint: usize) -> usize {
-        // All bounds but the last are multiples of 8, so rounding up to 8 stays within a class.
+        // All bounds but the last are multiples of 8, so rounding a footprint up to a multiple of 8
+        // does not change its class.
         match self.table.get(footprint.div_ceil(8)) {
             Some(&class) => class.into(),
             None => self.bounds.partition_point(|&b| b < footprint).min(self.bounds.len() - 1),
         }
     }
 
-    /// Returns the largest footprint of a class. The last class also includes larger ones.
+    /// Returns the largest footprint of a class. The last class also includes larger footprints.
     #[must_use]
     pub fn bound(&self, class: usize) -> usize {
         self.bounds[class]

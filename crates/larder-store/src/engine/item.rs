@@ -5,7 +5,8 @@ use super::{Expiry, Seconds};
 /// The maximum length of a key in bytes.
 pub const KEY_LEN_MAX: usize = 1024;
 
-/// A key with its hash. A batch hashes each key only once, and can prefetch by the hash.
+/// A key with its hash. A caller hashes each key of a batch only once, and can use the hash to
+/// prefetch.
 #[derive(Clone, Copy, Debug)]
 pub struct HashedKey<'k> {
     /// 1 to [`KEY_LEN_MAX`] bytes.
@@ -21,11 +22,14 @@ pub struct Attributes {
     pub client_flags: u32,
     /// The time at which the item expires.
     pub expiry: Expiry,
-    /// Stored for the caller: a client has invalidated the item, but lookups still return it.
+    /// Whether a client has invalidated the item although lookups still return it. The engine only
+    /// stores this mark for the caller.
     pub stale: bool,
-    /// Stored for the caller: a client has been chosen to recache the item.
+    /// Whether a client has been chosen to recache the item. The engine only stores this mark for
+    /// the caller.
     pub won: bool,
-    /// Stored for the caller: text protocols send the key in base64.
+    /// Whether text protocols send the key in base64. The engine only stores this mark for the
+    /// caller.
     pub binary_key: bool,
 }
 
@@ -42,7 +46,8 @@ pub struct Item<'a, L> {
     /// The time of the last tracked access, or of the store if there was none. Approximate for
     /// items that live long.
     pub accessed: Seconds,
-    /// In a walk, the location of the item on flash, or `None` if the item is in memory.
+    /// The location of the item on flash, if a walk passes the item; `None` if the item is in
+    /// memory, and outside walks.
     pub flash_location: Option<FlashLocation>,
     /// The value, or a lease on it.
     pub value: Value<'a, L>,

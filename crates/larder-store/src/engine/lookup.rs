@@ -107,8 +107,9 @@ pub trait Lookups {
     ) -> Lookup<R>;
 
     /// Looks `key` up like [`Lookups::get`], but `read` also returns whether the lookup counts as
-    /// an access. If a request is going to change the item, its lookup should not count: the change
-    /// records the access, and records nothing if it returns `Pending`. A miss counts as an access.
+    /// an access. The lookup of a request that will update the item should not count: the update
+    /// records the access, unless the update returns [`super::Refusal::Pending`]. A miss counts as
+    /// an access.
     fn get_recorded<R>(
         &mut self,
         key: HashedKey<'_>,

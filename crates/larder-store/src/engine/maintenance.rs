@@ -23,7 +23,8 @@ pub struct Eviction<'e> {
 }
 
 /// A function that the engine calls for each item that it evicts from memory, including items that
-/// move to flash. The engine calls it under locks, so it must be fast and must not use a cache.
+/// it writes to flash. The engine calls it under locks, so it must be fast and must not use a
+/// cache.
 pub type EvictionObserver = Box<dyn Fn(&Eviction<'_>) + Send + Sync>;
 
 /// The error for a memory limit that the engine can't use.

@@ -1,8 +1,8 @@
 //! The interface between a session and a cache: [`Engine`].
 //!
-//! Commands on a key use two operations: [`Lookups::get`] reads, and [`Updates::update`] reads,
-//! decides and writes the key atomically. The caller's closure implements the meaning of the
-//! command. An engine stores, expires and evicts items.
+//! Commands on a key use two operations: [`Lookups::get`] reads the key, and [`Updates::update`]
+//! reads the key, decides on a change and applies it, in one atomic step. The caller's closure
+//! implements the meaning of the command. An engine stores, expires and evicts items.
 //!
 //! | file | contents |
 //! |---|---|

@@ -33,13 +33,14 @@ pub enum ReadStart {
     /// At least one read was started or joined. The engine calls the waker at the end of each read.
     Started,
     /// Another read cannot start now: too many reads are under way, or too much memory is in use.
-    /// Unless this is a read-ahead, the engine calls the waker when another attempt may succeed.
+    /// Unless the request is a read-ahead, the engine calls the waker when another attempt may
+    /// succeed.
     Busy,
 }
 
-/// Reads of items from slower storage. The default methods are for engines without it.
+/// Reads of items from slower storage. The default methods are for engines without slower storage.
 pub trait SlowStorage {
-    /// A read from slower storage that was started. Dropping it does not stop the read. Engines
+    /// A started read of an item on slower storage. Dropping it does not stop the read. Engines
     /// without slower storage use [`std::convert::Infallible`].
     type PendingRead: Send;
 
@@ -63,8 +64,7 @@ pub trait SlowStorage {
         Delivery::Gone
     }
 
-    /// Submits the reads that were started to the device. The caller calls it once for all reads of
-    /// a batch.
+    /// Submits all started reads to the device. The caller calls it once for all reads of a batch.
     fn submit(&mut self) {}
 
     /// Returns a descriptor that becomes readable when reads end, for a caller that polls it.

@@ -13,7 +13,8 @@ pub struct ExcessMemory {
     /// disconnects stalled peers.
     pub uploaded: usize,
     /// The number of bytes by which uploads exceed a second, higher share. While it is not 0, the
-    /// server disconnects any peers that upload, so that it need not refuse new uploads.
+    /// server disconnects peers that upload, even if they are not stalled, so that it need not
+    /// refuse new uploads.
     pub uploaded_by_any: usize,
 }
 
@@ -34,8 +35,9 @@ pub trait Uploads {
 
     /// Appends the next piece to an upload.
     ///
-    /// # Errors [`Refusal`]: the memory limit leaves no room for the piece, the value exceeds the
-    /// announced length, or the upload belongs to another cache. The caller drops the upload.
+    /// # Errors
+    /// [`Refusal`]: the memory limit leaves no room for the piece, the value exceeds the announced
+    /// length, or the upload belongs to another cache. The caller drops the upload.
     fn extend(&mut self, upload: &mut Self::Upload, bytes: &[u8]) -> Result<(), Refusal>;
 
     /// Returns the memory that an upload occupies, in bytes: at least the length of its pieces. 0
@@ -49,20 +51,20 @@ pub trait Uploads {
 
     /// Returns the number of bytes by which leases and uploads exceed their shares of memory. While
     /// a share is exceeded, the server disconnects some of the peers that use it, before it has to
-    /// refuse requests of others.
+    /// refuse requests of other peers.
     fn excess_memory(&self) -> ExcessMemory {
         ExcessMemory::default()
     }
 }
 
-/// Changes to single items, and invalidation of all items or those with a tag.
+/// Changes to single items, and invalidation of all items or of the items with a tag.
 pub trait Updates: Lookups + Uploads {
     /// Calls `decide` with the item under `key` (`Hit`) or with the reason why there is none, and
-    /// applies the change that `decide` returns. No other write to the key happens in between. If
-    /// the engine has to free memory first, it calls `decide` again, so `decide` must depend only
-    /// on its argument. The result of the last call counts. The engine may refuse the update even
-    /// after it has called `decide`. It may also return [`Refusal::Pending`] then, because the item
-    /// moved to slower storage.
+    /// applies the change that `decide` returns. No other write to the key happens between the call
+    /// and the change. If the engine has to free memory first, it calls `decide` again, so `decide`
+    /// must depend only on its argument. The result of the last call counts. The engine may refuse
+    /// the update even after it has called `decide`. It may also return [`Refusal::Pending`] then,
+    /// because the item moved to slower storage.
     ///
     /// A `Put` of an uploaded value moves the upload out of `upload`. Other changes leave it there.
     ///
@@ -77,8 +79,8 @@ pub trait Updates: Lookups + Uploads {
 
     /// Updates a key like [`Updates::update`], for decisions that do not depend on the old item.
     /// The engine may pass `Miss` for an existing item, and always does for an item on slower
-    /// storage. So it returns [`Refusal::Pending`] only for a `Put` in a cache that does not evict, if
-    /// another item on slower storage may have the same index word.
+    /// storage. So it returns [`Refusal::Pending`] only if the change is a `Put`, the cache does
+    /// not evict, and another item on slower storage may have the same index word.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -100,11 +102,12 @@ pub trait Updates: Lookups + Uploads {
 
     /// Returns the tag with this name, for use in [`Change::Put`]. Adds the tag to the table of
     /// tags if it is new. If the table has no slot for the tag, the engine drops another tag to
-    /// make room. If the tag is dropped before an item is stored with the result, lookups of the
-    /// item return `Flushed`.
+    /// make room. If the tag is dropped before an item is stored with the returned [`Tag`], lookups
+    /// of the item return `Flushed`.
     ///
-    /// # Errors [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if no memory is free for the
-    /// table, which the first tag creates.
+    /// # Errors
+    /// [`Refusal::NoTags`], or [`Refusal::OutOfMemory`] if no memory is free for the table, which
+    /// the first tag creates.
     fn tag(&mut self, _name: &[u8]) -> Result<Tag, Refusal> {
         Err(Refusal::NoTags)
     }
@@ -122,8 +125,8 @@ pub trait Updates: Lookups + Uploads {
     }
 
     /// Invalidates all items that exist when the flush takes effect. Without `at`, it takes effect
-    /// at once. With `at`, it takes effect when the first batch starts at that second or later.
-    /// Each call cancels a flush that is still pending.
+    /// at once. With `at`, it takes effect when the first batch or step of maintenance starts at
+    /// that second or later. Each call cancels a flush that is still pending.
     fn flush(&mut self, at: Option<Seconds>);
 
     /// Returns the number of flushes that took effect, delayed ones included. The engine counts a

@@ -36,7 +36,8 @@ pub trait Walks: Lookups {
     fn walk(&self) -> Self::Walk;
 
     /// Starts a walk at the position of an earlier walk, or at the start if `position` is 0. Any
-    /// number is valid. If a write moves an item between the two walks, they may both miss it.
+    /// number is valid. If a write moves an item between the two walks, both walks may miss the
+    /// item.
     ///
     /// Engines without positions start at the beginning.
     fn walk_from(&self, _position: u64) -> Self::Walk {

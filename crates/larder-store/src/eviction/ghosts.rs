@@ -153,9 +153,10 @@ impl GhostClock {
     }
 
     /// Counts `evictions` items that were evicted from a cache that now has `live` items and
-    /// `buckets` index buckets. Returns the buckets that the caller has to sweep next, with the
-    /// epoch that [`GhostClock::epoch`] returns after this call. The caller calls this function
-    /// after each evicted segment, because a call ends at most one epoch.
+    /// `buckets` index buckets. Returns the buckets that the caller has to sweep next. The caller
+    /// passes [`Ghosts::sweep`] the epoch that [`GhostClock::epoch`] returns after this call. The
+    /// caller calls this function after each evicted segment, because a call ends at most one
+    /// epoch.
     pub fn count_evictions(&mut self, evictions: u64, live: u64, buckets: usize) -> Sweep {
         let epoch_len = (live / u64::from(EPOCHS_LASTING)).max(1);
         let counted = evictions.min(epoch_len);
@@ -251,7 +252,8 @@ mod tests {
                 let sweep = clock.count_evictions(batch, live, buckets);
                 epochs += u64::from(clock.epoch() != before);
                 sweep.for_each(|bucket| swept[bucket] = epochs);
-                // A ghost of the epoch after the last sweep is outdated 8 epochs later.
+                // A ghost is outdated after 8 epochs, and its epoch number is reused after 16, so a
+                // bucket must be swept within 8 epochs.
                 let late = swept.iter().filter(|at| epochs - **at >= 8).count();
                 assert_eq!(late, 0, "with {live} live items");
                 // A new bucket has the ghosts of the bucket that was split.

@@ -112,9 +112,9 @@ impl Queues {
         self.entries.resize(segments.max(self.entries.len()), NEW);
     }
 
-    /// Appends a newly sealed segment to its queue. Its mean item size selects the list. This size
-    /// may differ from the size class that the segment was opened for. The caller has already
-    /// counted the segment's chains.
+    /// Appends a newly sealed segment to its queue. Its mean item size selects the list. The class
+    /// of this size may differ from the size class that the segment was opened for. The caller has
+    /// already counted the segment's chains.
     pub fn push(&mut self, segment: u32, sealed: Sealed) {
         let mean = sealed.bytes / u64::from(sealed.items.max(1));
         let factor = (mean.max(1) as f64).powf(self.size_exponent);
@@ -191,7 +191,7 @@ impl Queues {
         let main_yields = || {
             let hit_share = |victim: Victim| {
                 let bytes = self.entries[victim.segment as usize].bytes.max(1);
-                // The hit bytes may exceed `bytes`, because items that have overwritten others
+                // The hit bytes may exceed `bytes`, because items that have overwritten other items
                 // count as hit, too. So they are limited to `bytes`.
                 hit_bytes(victim.segment).min(bytes) as f64 / bytes as f64
             };

@@ -99,8 +99,8 @@ pub struct Acknowledgements {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The current term. It rises when the leader is deposed: positions of earlier terms are never
-    /// acknowledged.
+    /// The current term. It rises when the leader is deposed. Later acknowledgements do not count
+    /// for positions of earlier terms.
     term: u64,
     /// The followers that replies wait for, keyed by the number of the follower's process.
     followers: HashMap<u64, Follower>,
@@ -113,7 +113,8 @@ struct State {
     /// The numbers of late positions from this and the previous term: they have waited too long and
     /// were not yet reported as lost.
     late: HashSet<u64>,
-    /// The exporters that pace changes, by number: the offsets up to which each has sent the journals.
+    /// For each exporter that paces changes, keyed by its number: the offsets up to which the
+    /// exporter has sent the journals.
     pacers: BTreeMap<u64, Vec<u64>>,
     /// How often pacing was started.
     pacer_count: u64,
@@ -223,8 +224,9 @@ impl Acknowledgements {
         state.wake();
     }
 
-    /// Starts the next pacing round, and ends the waits for exporters that have lasted 25 rounds.
-    /// Each exporter calls it at regular intervals. Only the calls of the oldest one count.
+    /// Starts the next pacing round. Positions that have waited for 25 rounds no longer wait for
+    /// exporters. Each exporter calls this function at regular intervals. Only the calls of the
+    /// oldest exporter count.
     pub fn end_pacing_round(&self, pacer: u64) {
         let mut state = self.lock();
         if state.pacers.keys().next() == Some(&pacer) {
@@ -325,8 +327,8 @@ impl Acknowledgements {
         }
     }
 
-    /// Records a follower's acknowledgement: it has all journals up to these offsets, and the
-    /// effects of `generation` flushes. Has no effect unless replies wait for the follower.
+    /// Records a follower's acknowledgement: the follower has all journals up to these offsets, and
+    /// the effects of `generation` flushes. Has no effect unless replies wait for the follower.
     pub fn note(&self, follower: u64, offsets: &[u64], generation: u64) {
         let mut state = self.lock();
         let Some(known) = state.followers.get_mut(&follower) else { return };
@@ -485,7 +487,7 @@ mod tests {
     }
 
     /// A leader that transfers its leadership waits until no reply waits. The thread of a reply may
-    /// check its position only after the end of the leadership.
+    /// be late, and check the reply's position after the end of the leadership.
     #[test]
     fn an_acknowledged_reply_is_released_after_its_leader_was_deposed() {
         let acks = Acknowledgements::default();

@@ -40,8 +40,8 @@ pub struct JournaledHandle<E> {
     fence: Option<Arc<Fence>>,
 }
 
-/// The position on which a batch's replies depend: a position of the inner engine, one of the
-/// replicas, or both.
+/// The position on which a batch's replies depend: a position of the inner engine, a position that
+/// replicas must acknowledge, or both.
 #[derive(Debug)]
 pub struct Position<P> {
     engine: Option<P>,
@@ -126,7 +126,7 @@ fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     }
 }
 
-/// Returns whether a fence allows changes now. If not, closes it.
+/// Returns whether a fence allows changes now. If not, closes the fence.
 fn allows(fence: Option<&Fence>) -> bool {
     fence.is_none_or(|fence| {
         let is_open = fence.is_open();

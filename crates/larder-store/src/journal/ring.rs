@@ -220,7 +220,8 @@ impl Reader {
             return Err(Overrun);
         }
         let reader = |at, passed| Self { ring: Arc::clone(ring), at, passed, key: Vec::new() };
-        // The number of earlier entries is not known, so this counts the later entries instead.
+        // The number of earlier entries is not known, so this function counts the later entries
+        // instead.
         let (mut ahead, mut counted) = (reader(offset, 0), 0);
         let entries = ring.entries();
         while ahead.take()?.is_some() {

@@ -105,7 +105,7 @@ impl Record {
 
 /// A reader's access to a large value. It shares the memory of the value. After the item is
 /// replaced or removed, the memory is no longer counted, although the leases hold it until the last
-/// one is dropped.
+/// lease is dropped.
 #[derive(Clone, Debug)]
 pub struct SharedLease(Bytes);
 

@@ -27,7 +27,7 @@ pub struct Core {
     pub(crate) items: Arc<Budget>,
     /// The memory budget for uploads. In `dashmap`, items use the same budget.
     pub(crate) uploads: Arc<Budget>,
-    /// The number of bytes that each item is charged in addition to its key and value.
+    /// The number of bytes that are charged for each item in addition to its key and value.
     overhead: usize,
     /// The source of CAS values, or `None` if the cache stores no CAS.
     pub(super) cas: Option<CasCounter>,
@@ -96,7 +96,7 @@ impl Core {
         self.hasher.hash_one(key)
     }
 
-    /// Returns the number of bytes that an item is charged against the budget.
+    /// Returns the number of bytes that are charged to the budget for an item.
     pub(crate) fn charge(&self, key_len: usize, value_len: usize) -> usize {
         self.overhead + key_len + value_len
     }

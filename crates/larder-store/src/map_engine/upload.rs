@@ -122,8 +122,9 @@ impl Upload {
 
     /// Appends the next piece.
     ///
-    /// # Errors [`Refusal`]: the memory budget has no room for the piece, or the value exceeds the
-    /// announced length.
+    /// # Errors
+    /// [`Refusal`]: the memory budget has no room for the piece, or the value exceeds the announced
+    /// length.
     pub(crate) fn extend(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
         let filled = self.bytes.len() + bytes.len();
         if filled > self.len {
@@ -153,7 +154,7 @@ impl Upload {
         self.bytes.into()
     }
 
-    /// Returns the number of bytes that the upload is charged.
+    /// Returns the number of bytes that are charged to the budget for the upload.
     pub(crate) fn charged(&self) -> usize {
         self.charge.len
     }

@@ -346,7 +346,7 @@ fn operate(
         let changed = std::mem::take(&mut oracle.changing);
         oracle.known.extend(changed);
     }
-    // The cache may have evicted the key itself, or another one.
+    // The cache may have evicted the key itself, or another key.
     let gone: Vec<Vec<u8>> = evicted.lock().unwrap().drain(..).collect();
     oracle.may_miss.extend(gone);
     let may_miss = std::mem::take(&mut oracle.may_miss);

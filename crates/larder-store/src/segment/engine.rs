@@ -273,9 +273,9 @@ impl Handle {
         }
     }
 
-    /// Removes and returns the hint of a lookup that is not the next announced one. Such a lookup
-    /// is the second of its request, or the caller skipped announced lookups. Keeps the hints of
-    /// later lookups. Returns `None` in the same cases as [`Handle::hint`].
+    /// Removes and returns the hint of a lookup that is not the next announced lookup. Such a
+    /// lookup is the second of its request, or the caller skipped announced lookups. Keeps the
+    /// hints of later lookups. Returns `None` in the same cases as [`Handle::hint`].
     #[cold]
     fn seek_hint(&mut self, hash: u64) -> Option<NonZeroUsize> {
         let first = self.next_hint.saturating_sub(1);
@@ -377,7 +377,7 @@ fn prefetch_rest(shared: &Shared, slot: NonZeroUsize, witness: Witness<'_>) {
     }
 }
 
-/// Returns the item that an index word refers to, or `None` if the item has another key.
+/// Returns the item that an index word refers to, or `None` if the item's key is not `key`.
 #[inline]
 fn verified<'p>(
     shared: &'p Shared,
@@ -468,9 +468,9 @@ impl IndexHit<'_> {
         self.record.note_access(now);
     }
 
-    /// Counts a second hit on flash if the item was hit there before and again now. For one in
-    /// `recache_rate` of these hits, returns the index word of the item, which the caller copies to
-    /// memory. Otherwise returns `None`.
+    /// Counts a second hit on flash if the item was hit on flash before, and is hit again now. For
+    /// one in `recache_rate` of these hits, returns the index word of the item, which the caller
+    /// copies to memory. Otherwise returns `None`.
     #[cold]
     #[inline(never)]
     fn second_hit(&self, shared: &Shared) -> Option<IndexWord> {

@@ -53,10 +53,10 @@
 //! - loading the epoch with Relaxed, because a fence follows
 //!
 //! Two kinds of error are not caught here. A plain store that changes an attribute may overwrite
-//! the access that a reader has just recorded; only that record is lost. A writer may append to a
-//! flushed segment; the models of `models.rs` catch this.
+//! the access that a reader has just recorded; only the recorded access is lost. A writer may
+//! append to a flushed segment; the models of `models.rs` catch this.
 //!
-//! One file, because the models share helpers and the table of mutations.
+//! The models are in one file, because they share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index, LockedStripe};

@@ -1,6 +1,6 @@
 //! The default engine: one region of memory, divided into segments.
 //!
-//! Handles append items to open segments, or overwrite dead records with them. An index of 8-byte
+//! Handles append items to open segments, or write items over dead records. An index of 8-byte
 //! words contains the location of each item. Lookups read items without a lock. S3-FIFO evicts
 //! items, one segment at a time. The region contains offsets, never pointers.
 //!
@@ -174,8 +174,8 @@ impl Cache {
     /// starts empty, and [`Restart`] contains the reason.
     ///
     /// # Errors
-    /// [`ConfigError`]: as for [`Cache::new`]. Also if the file contains other data, if it can't be
-    /// mapped, or if its file system is full. Other data stay unchanged.
+    /// [`ConfigError`]: as for [`Cache::new`], or the file contains other data, can't be mapped, or
+    /// is on a full file system. Other data stay unchanged.
     pub fn in_file(
         config: Config,
         limit_bytes_max: usize,
@@ -369,7 +369,8 @@ impl Cache {
     }
 
     /// Registers an observer: from now on, the cache calls it for every item that it evicts from
-    /// memory. Items that move to flash, or that the flash tier drops, do not count. Only the first
+    /// memory. The cache also calls it for items that it writes to flash, but not for items that
+    /// return to their copy on flash without a write, or that the flash tier drops. Only the first
     /// call has an effect. If the observer panics, the process aborts, because the item is half
     /// removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {

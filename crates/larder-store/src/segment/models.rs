@@ -35,7 +35,7 @@
 //! | `finish` that does not check whether all items are dead | `items_that_replace_dead_records_outlive_movers` |
 //! | an open segment that is taken over and also left with its owner | both of `an_open_segment_is_taken_over_…` |
 //!
-//! One file, because the models share helpers and the table of mutations.
+//! The models are in one file, because they share helpers and the table of mutations.
 
 use super::index::buckets::plain::{self, Plain, has, hash, rehash};
 use super::index::buckets::{Buckets, Index};
@@ -443,7 +443,7 @@ fn one_of_many_compares_wins() {
     });
 }
 
-/// Returns whether the item exists. Checks that its value is `owner`'s.
+/// Returns whether the item exists. Checks that its value is the pattern of `owner`.
 fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
     handle.begin_batch(now);
     let found = handle.get(key(handle, name), Access::Tracked, |item| {
@@ -681,8 +681,8 @@ fn replaced(cache: &Cache) -> u64 {
     (0..segments).map(|segment| table.entry(segment).taken_dead()).sum()
 }
 
-/// Returns a cache that contains the keys `a` to `d` with the pattern of owner 1 and free blocks of
-/// the same length, and its handles.
+/// Returns a cache and its handles. The cache contains the keys `a` to `d` with the pattern of
+/// owner 1, and free blocks of the same length.
 fn cache_with_free_blocks(handles: usize) -> (Cache, Vec<Handle>) {
     let cache = cache(false, handles);
     let mut handles: Vec<Handle> = (0..handles).map(|_| cache.handle()).collect();

@@ -1,10 +1,10 @@
 //! Tags: names by which items are invalidated together.
 //!
 //! An item has a word for each of its tags, before its key. The word contains the tag's position in
-//! a table, and the tag's generation when the item was stored. If the word of the table contains
-//! another generation now, the item is flushed. So dropping a tag takes one addition, however many
-//! items have it. The memory of these items is reused when they are evicted or found by
-//! maintenance.
+//! a table, and the tag's generation when the item was stored. If the table's word at that position
+//! contains another generation now, the item is flushed. So dropping a tag takes one addition,
+//! however many items have it. The memory of these items is reused when they are evicted or found
+//! by maintenance.
 //!
 //! ```text
 //! a word of the table                                 a word of an item
@@ -22,7 +22,7 @@
 //! another tag with a common bucket and the same fingerprint. In practice generations never wrap:
 //! 40 bits last for 34 years at a thousand drops a second.
 //!
-//! Two threads may add the same tag at the same time, each in another word. A drop therefore
+//! Two threads may add the same tag at the same time, each in a different word. A drop therefore
 //! changes every word of the tag.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
@@ -297,8 +297,7 @@ impl Handle {
             if let Ok(_growing) = shared.growth.try_lock() {
                 return self.fill_tag_table(&shared);
             }
-            // The other handle may need memory. This handle's pin and its open segments would keep
-            // memory from it.
+            // The other handle may need the memory that this handle's pin and open segments occupy.
             self.pin.pause();
             self.end_writing();
             wait_for_others(round);

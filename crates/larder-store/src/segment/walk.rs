@@ -35,7 +35,8 @@ pub struct Walk {
 
 /// The position after all buckets. Bucket numbers have 32 bits.
 const POSITION_END: u64 = 1 << 32;
-/// The maximum number of buckets in one step. It limits the steps in an index that is nearly empty.
+/// The maximum number of buckets in one step. It limits the length of a step in an index that is
+/// nearly empty.
 const BUCKETS_MAX: usize = 2048;
 /// The number of buckets whose items are prefetched together.
 const BUCKETS_AHEAD: usize = 4;

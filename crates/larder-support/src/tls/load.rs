@@ -129,8 +129,8 @@ pub fn load_client(
     Ok(builder.with_client_cert_resolver(Arc::new(identity)))
 }
 
-/// Checks that the certificate is valid for the name of this node. Other nodes would refuse it
-/// otherwise.
+/// Checks that the certificate is valid for the name of this node. Other nodes would refuse any
+/// other certificate.
 ///
 /// # Errors
 /// [`LoadError`]: the certificate is for another name, or its file is invalid.

@@ -9,7 +9,7 @@ pub struct Tls {
     /// `ssl_chain_cert`: the PEM file with the server's certificate and the certificates of its
     /// issuers.
     pub chain_cert: Option<PathBuf>,
-    /// `ssl_key`: the file of the private key. `None`: the chain file contains the key.
+    /// `ssl_key`: the file of the private key. If `None`, the chain file contains the key.
     pub key: Option<PathBuf>,
     /// `ssl_keyformat`: the format of the key file.
     pub key_format: KeyFormat,

@@ -30,8 +30,8 @@ const (
 
 var many = []int{6, 100}
 
-// A client is a library. make returns an instance with this maximum number of connections. gomemcache can exceed the
-// limit.
+// A client is a library. make returns an instance that opens at most the given number of
+// connections. gomemcache can exceed the limit.
 type client struct {
 	module string
 	make   func(server string, connections int) connections

@@ -158,7 +158,7 @@ class MetaMemcache:
         return {key.key: value for key, value in self.client.multi_get(keys).items()}
 
     def close(self):
-        """Does nothing. The client has no such method; garbage collection closes its sockets."""
+        """Does nothing, because the client has no method that closes its sockets. Garbage collection closes them."""
 
 
 CLIENTS = {client.package: client for client in (Larder, Pymemcache, Pylibmc, Libmc, PythonMemcached, MetaMemcache)}

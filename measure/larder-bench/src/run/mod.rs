@@ -22,7 +22,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Sends load to servers according to `settings`. The load threads inherit the calling thread's CPU
-/// affinity. Measures the CPU time and memory of process `pid` or, without one, of the local
+/// affinity. Measures the CPU time and memory of process `pid` or, without a `pid`, of the local
 /// process that listens on a server's address. Calls `progress` about once per second, except
 /// during a fill.
 ///
@@ -69,9 +69,9 @@ pub fn run_interruptible(
     Ok(measured)
 }
 
-/// Returns the settings for the fill's runs: one run per key space, or a single run without key
-/// spaces. They set every key at least once. If the keys cannot be divided evenly among the
-/// clients, they set some keys more than once.
+/// Returns the settings for the fill's runs: one run per key space or, without key spaces, a single
+/// run. The runs set every key at least once. If the keys cannot be divided evenly among the
+/// clients, the runs set some keys more than once.
 fn fill_settings(settings: &Settings) -> Vec<Settings> {
     if settings.key_spaces.is_empty() {
         return vec![fill_settings_of(settings, settings.keys.clone(), None)];

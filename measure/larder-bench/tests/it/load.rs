@@ -118,8 +118,8 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
     };
     // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, at even
     // intervals. If the load generator has to wait for a processor at the end, it does not send the
-    // last requests. If the test has to wait for one, it stops the server too late. In both cases,
-    // the test repeats the load.
+    // last requests. If the test has to wait for a processor, it stops the server too late. In both
+    // cases, the test repeats the load.
     let begun = Instant::now();
     let mut total = stalled();
     let is_disturbed = |total: &Command| total.requests < 5900 || total.latency.max < 450e3;

@@ -32,7 +32,7 @@ pub(super) enum Phase<'s> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     /// The n-th most popular of `keys` keys has a probability proportional to n^-exponent; with
-    /// exponent 0, the distribution is uniform. All sources of this kind use the same set of keys.
+    /// exponent 0, the distribution is uniform. All Zipf sources use the same set of keys.
     Zipf { keys: u32, exponent: f64, sizes: Sizes, ranks: Ranks },
     /// Keys with one request each.
     Once { value_bytes: u32 },

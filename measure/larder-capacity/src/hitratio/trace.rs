@@ -4,9 +4,9 @@
 //! In Larder's form, each line has the size and TTL for the set after a miss. In Twitter's form,
 //! gets and sets are separate lines, gets have no TTL, and a get that missed has no size. For
 //! traces in Twitter's form, the set after a miss uses the key's last recorded size and the TTL of
-//! its last set. If the trace records the first size or the first set later, it uses those. If the
-//! trace records no size of the key, the size is 0. If it records no set of the key, there is no
-//! TTL.
+//! its last set. If the trace records the key's first size or first set only after the get, the set
+//! after a miss uses those. If the trace records no size of the key, the size is 0. If it records
+//! no set of the key, there is no TTL.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;
@@ -84,7 +84,7 @@ struct Value {
     size: u32,
     /// The first recorded size above 0; 0 if none was recorded yet.
     first_size: u32,
-    /// Whether the trace has set the key.
+    /// Whether the trace has contained a set of the key so far.
     is_set: bool,
     /// The TTL of the last set; `None` for no expiry, and before the first set.
     ttl_secs: Option<NonZeroU32>,

@@ -93,7 +93,7 @@ const NO_SEGMENT: Segment = Segment {
     hit_bytes: 0,
 };
 
-/// Why a segment is emptied.
+/// The reason for emptying a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Clean,

@@ -33,7 +33,8 @@ const MARGIN: i32 = 16;
 const BOTTOM: i32 = 60;
 const LEGEND_TOP: i32 = 46;
 const LEGEND_LINE: i32 = 22;
-/// Space for the unit between the legend and the upper end of the vertical axis.
+/// Height in pixels of the space for the unit, which is between the legend and the upper end of the
+/// vertical axis.
 const UNIT_SPACE: i32 = 34;
 /// Text sizes. The layout of the legend measures widths in the built-in font (Ubuntu Light,
 /// registered as `FONT`) and multiplies them by `WIDER`, because the letters of a browser's

@@ -20,7 +20,7 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct Resolved {
     addresses: Vec<SocketAddr>,
-    /// When the last lookup of the host name started. `None` before the first lookup.
+    /// The time at which the last lookup of the host name started. `None` before the first lookup.
     at: Option<Instant>,
 }
 
@@ -51,8 +51,8 @@ impl Endpoint {
         self.resolved().addresses.sort_by_key(|other| *other != address);
     }
 
-    /// Returns true if the caller must resolve the name again. This happens at most once per
-    /// [`RESOLVE_PAUSE`], which starts again at `now`.
+    /// Returns true if the caller must resolve the name again. The function returns true at most
+    /// once per [`RESOLVE_PAUSE`]. The pause then restarts at `now`.
     pub(crate) fn starts_lookup(&self, now: Instant) -> bool {
         let mut resolved = self.resolved();
         let starts =

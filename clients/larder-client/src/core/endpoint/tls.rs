@@ -162,9 +162,9 @@ impl Session {
     }
 
     /// Returns whether the connection is open and the server has sent no plaintext and no partial
-    /// record. This processes TLS's own messages, such as session tickets, and does not count
-    /// complete ones as unread input. If there is plaintext, the check consumes a byte of it, so
-    /// the session is unusable after the result `false`.
+    /// record. The check processes TLS's own messages, such as session tickets, and does not count
+    /// complete messages as unread input. If there is plaintext, the check consumes a byte of it,
+    /// so the session is unusable after the result `false`.
     ///
     /// # Errors
     /// The session has failed.

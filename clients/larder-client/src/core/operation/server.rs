@@ -7,7 +7,8 @@ use larder_protocol::Exptime;
 use larder_protocol::answer::Answer;
 use larder_protocol::encode::{WireKey, classic, meta};
 
-/// A flush of all items. It takes effect at this time.
+/// A flush of all items. The field is the time at which the flush takes effect. [`Exptime::NEVER`]
+/// means at once.
 pub(crate) struct Flush(pub(crate) Exptime);
 
 impl Flush {

@@ -20,7 +20,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The random variation of each pause, as a fraction of the pause. It keeps clients from retrying
 /// at the same time.
 const JITTER: f64 = 0.25;
-/// How long a probe without a result blocks the next probe.
+/// The time for which a probe without a result blocks the next probe.
 const PROBE_TIME: Duration = Duration::from_secs(5);
 
 /// The breaker of one server.

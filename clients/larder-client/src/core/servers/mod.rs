@@ -141,8 +141,8 @@ impl<S: ServerHandle> Servers<S> {
     }
 }
 
-/// The keys of a call that have no result yet. In each round, the client sends these keys to
-/// servers that have not failed in this call.
+/// A call's keys that have no result yet. In each round, the client sends these keys to servers
+/// that have not failed in this call.
 pub(crate) struct Rounds<'s, 'k, S> {
     servers: &'s Servers<S>,
     /// The keys, with their indexes among all keys.

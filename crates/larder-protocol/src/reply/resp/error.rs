@@ -143,7 +143,7 @@ fn coded(error: &CommandError<'_>) -> Option<&'static str> {
     })
 }
 
-/// Returns the constant messages of errors, after the code `ERR`.
+/// Returns the constant message of an error, which follows the code `ERR`.
 fn words(error: &CommandError<'_>) -> &'static str {
     match error {
         CommandError::NotInteger => "value is not an integer or out of range",

@@ -22,7 +22,7 @@ pub struct Link {
     /// The state of the link.
     pub state: LinkState,
     /// Seconds since bytes last arrived from the leader. Bytes that arrive while the replication
-    /// lag is unknown do not count. `None` until the first heartbeat that shows the lag.
+    /// lag is unknown do not count. `None` until a heartbeat shows the lag for the first time.
     pub silence_secs: Option<u64>,
     /// Seconds since the last connection to the leader was closed; `None` if no connection has been
     /// closed.
@@ -57,7 +57,7 @@ pub struct Follower {
     pub is_copying: bool,
     /// The position in the journals, in bytes, up to which changes were sent to the follower.
     pub offset: u64,
-    /// The upper bound of the replication lag in seconds.
+    /// An upper bound of this follower's replication lag, in seconds.
     pub lag_secs: u64,
 }
 

@@ -86,7 +86,7 @@ pub const EVICTING_POLICY: &str = "allkeys-lru";
 /// Redis's name of the policy without eviction: stores fail when memory is full.
 const NO_EVICTION: &str = "noeviction";
 
-/// The section about keys. It has one line, for database 0, and no line if the cache is empty.
+/// The section about keys. It has one line, for database 0, or no line if the cache is empty.
 const KEYSPACE: &str = "Keyspace";
 
 const REPLICATION: &str = "Replication";
@@ -235,8 +235,8 @@ pub struct ClassLatencies {
     pub name: &'static str,
     /// The number of requests.
     pub count: u64,
-    /// Upper bounds in microseconds, in ascending order. Each bound has the number of requests that
-    /// took at most this long. The last number may include longer requests.
+    /// Pairs of an upper bound in microseconds and the number of requests that took at most this
+    /// long, in ascending order. The last number may include longer requests.
     pub micros: Vec<(u64, u64)>,
 }
 

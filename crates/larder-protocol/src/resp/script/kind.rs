@@ -9,7 +9,7 @@ pub enum Script {
     /// Sets the expiry to arg 2 milliseconds from now if the value is arg 1. Returns 1 if the
     /// expiry was set, else 0.
     ExpireMillisIfEqual,
-    /// As [`Self::ExpireMillisIfEqual`], in seconds.
+    /// As [`Self::ExpireMillisIfEqual`], but arg 2 is in seconds.
     ExpireSecondsIfEqual,
     /// Extends a lock of redis-py if the value is arg 1 and the item has an expiry. Sets the expiry
     /// to arg 2 milliseconds from now, or to arg 2 milliseconds after the old expiry if arg 3 is
@@ -58,7 +58,8 @@ pub enum Script {
     /// rate in each period of arg 3 seconds, arg 4 the cost. Returns the cost or 0, the remaining
     /// burst, the seconds until a retry, and the seconds until the reset.
     AllowRate,
-    /// As [`Self::AllowRate`], but allows a part of the cost if the remaining burst is less.
+    /// As [`Self::AllowRate`], but allows a part of the cost if the remaining burst is less than
+    /// the cost.
     AllowRateAtMost,
 }
 

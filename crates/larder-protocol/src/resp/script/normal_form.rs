@@ -131,7 +131,7 @@ fn ends_statement(token: Token<'_>) -> bool {
 }
 
 /// Returns whether a statement, or the end of a block, may start with this token. Returns false for
-/// a parenthesis, although Lua allows such statements.
+/// a parenthesis, although a Lua statement may start with one.
 fn starts_statement(token: Token<'_>) -> bool {
     matches!(token, Token::Name(name) if !matches!(
         name,

@@ -201,8 +201,8 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     };
     assert_eq!(serves(&mut member, 4000), 4000 + LEADER_LEASE);
     assert_eq!(serves(&mut member, 9000), 1000 + 4900 + LEADER_LEASE);
-    // Its lease was lost and granted again: a member may have counted the time since then, until the
-    // record has another revision.
+    // The leader's lease was lost and granted again. Until the record has another revision, a
+    // member may have counted the time since the loss.
     view.live.remove("me");
     assert_eq!(answer(&mut member, 10_000, &mut view), None);
     view.live = live;
@@ -212,12 +212,12 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     assert_eq!(view.revision, revision + 1);
     answer(&mut member, 10_800, &mut view);
     assert_eq!(serves(&mut member, 12_000), 12_000 + LEADER_LEASE);
-    // The last leader had no `unclean_after`. This leader's swap, which sets it, has no reply and
     // The leader did not read the group for a while, and may have missed the loss of its lease.
     let revision = view.revision;
     member.note_ack(14_000, &other, Some(14_000), promise(14_000));
     answer(&mut member, 14_000, &mut view).expect("another revision");
     assert_eq!(view.revision, revision + 1);
+    // The last leader had no `unclean_after`. This leader's swap, which sets it, has no reply and
     // may take effect.
     let settings =
         MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: Some(5000) };

@@ -82,7 +82,7 @@ pub(super) struct World {
     pub(super) random: Random,
     /// After this time without a leader, any member may stand for election.
     pub(super) unclean_after: Option<Millis>,
-    /// Whether a member that was not in sync was elected after this time.
+    /// Whether a member that was not in sync was elected after `unclean_after`.
     pub(super) was_unclean: bool,
     pub(super) time: u64,
     pub(super) nodes: Vec<Node>,

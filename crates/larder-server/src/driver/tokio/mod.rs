@@ -165,8 +165,8 @@ async fn maintain_one_thread(shared: Arc<Shared>) {
     std::thread::sleep(MAINTENANCE_BLOCK);
 }
 
-/// Records that the work-stealing runtime is alive. The thread that runs this task records it for
-/// all threads.
+/// Records that the work-stealing runtime is alive. The thread that runs this task records a
+/// heartbeat for every thread.
 async fn heartbeat(shared: Arc<Shared>) {
     loop {
         (0..shared.server.options.threads).for_each(|worker| shared.server.heartbeat(worker));

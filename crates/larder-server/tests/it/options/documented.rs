@@ -244,7 +244,7 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Some test must use each option with "yes" in the table, under any of its names.
+/// For each option with "yes" in the table, at least one test must use one of the option's names.
 #[test]
 fn every_working_option_is_used_by_a_test() {
     let (table, tests) = (compatibility(), tests());

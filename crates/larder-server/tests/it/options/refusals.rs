@@ -238,8 +238,8 @@ fn a_terminal_shows_one_line_at_the_start() {
     assert_eq!(elsewhere.said(), "", "a file or a pipe gets the lines of the log");
 }
 
-/// Returns whether the server warns about open access. It logs the warning before it serves the
-/// first connection.
+/// Returns whether the server warns about open access. The server logs the warning before it serves
+/// the first connection.
 fn is_warned(options: &[&str]) -> bool {
     let (scratch, _) = with_identity("warned");
     scratch.file("logins", "user:password\n");

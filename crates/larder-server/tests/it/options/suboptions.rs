@@ -344,8 +344,8 @@ const HELD_MAX: usize = 1 << 20;
 /// the limit.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
-/// Returns whether the server has closed a connection because of the buffer limit. It may be the
-/// connection that needed more memory, or a stalled connection.
+/// Returns whether the server has closed a connection because of the buffer limit. The closed
+/// connection may be the connection that needed more memory, or a stalled connection.
 fn is_one_refused(server: &Server) -> bool {
     // The server may also close the connection that requests the statistics.
     let stats = server.ask_text("stats\r\n").replace('\r', "");

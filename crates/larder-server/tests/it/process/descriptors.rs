@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// The ID of an unprivileged user, who cannot raise the hard limit.
+/// The ID of an unprivileged user, which cannot raise the hard limit.
 const NOBODY: u32 = 65_534;
 
 /// Returns a command that starts larderd as an unprivileged user with a limit of `files` open

@@ -274,7 +274,7 @@ fn a_udp_port_alone_sets_the_tcp_port_too() {
     assert_eq!(Client::new(&both).text("mn\r\n"), "MN\r\n");
 }
 
-/// A server can have only UDP.
+/// A server can serve UDP without TCP.
 #[test]
 fn udp_works_without_tcp() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));

@@ -182,8 +182,8 @@ fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     }
 }
 
-/// A route on which every request has the same outcome: once the request is complete if `late`, and
-/// immediately otherwise.
+/// A route on which every request has the same outcome. If `late`, the outcome arrives once the
+/// request is complete, and otherwise immediately.
 struct FixedOutcome {
     inner: Box<dyn Route>,
     outcome: ForwardOutcome,

@@ -103,7 +103,7 @@ fn malformed_requests_are_answered_in_order_by_many_groups(engine: TestEngine) {
     });
 }
 
-/// Sessions send requests again to the new owner of their key.
+/// Sessions send a request again to the new owner of its key.
 fn requests_follow_moved_keys(engine: TestEngine) {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
@@ -405,8 +405,8 @@ fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
 }
 
 /// Checks that a flush is sent only after the replies to all earlier requests, and later requests
-/// only after the replies to the flush. Otherwise, a change whose owner has changed could be sent
-/// again behind a flush that followed it, or a flush behind a change that followed it.
+/// only after the replies to the flush. Otherwise, after a key has moved, the session could send a
+/// change again after a later flush, or a flush again after a later change.
 fn a_request_that_is_sent_again_does_not_pass_a_flush(engine: TestEngine) {
     /// A route to a group. The group refuses its first request and its first flush.
     #[derive(Default)]

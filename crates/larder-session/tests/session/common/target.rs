@@ -6,7 +6,7 @@ use larder_store::cache::Cache as _;
 use larder_store::{SizeClasses, dashmap, delayed, moka, segment};
 use std::collections::BTreeMap;
 
-/// The overhead of an item in memcached in bytes, including the CAS value.
+/// memcached's overhead per item, in bytes, including the CAS value.
 const OVERHEAD: usize = 59;
 const LIMIT_BYTES: usize = 256 << 20;
 const ITEM_SIZE_MAX: usize = 1 << 20;

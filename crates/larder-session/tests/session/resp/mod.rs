@@ -1,5 +1,5 @@
-//! Tests of RESP. The replies to a stream do not depend on whether it arrives in one piece or with
-//! any cut, nor on slower storage.
+//! Tests of RESP. The replies to a stream depend neither on cuts of the input nor on slower
+//! storage.
 
 mod parts;
 mod watched;

@@ -20,7 +20,7 @@ pub struct Config {
     /// Whether to evict items to make room. If false, a full cache refuses stores.
     pub evict: bool,
     /// The maximum length of a value in bytes. The cache also refuses uploads of more than half the
-    /// limit.
+    /// memory limit.
     pub item_size_max: usize,
     /// The number of handles that write. It determines the reserve of free segments, and the
     /// maximum number of open segments of each handle.
@@ -33,7 +33,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the shape of a region for this limit, which may be raised to `limit_bytes_max`.
+    /// Returns the shape of a region for the configured limit, which may be raised to
+    /// `limit_bytes_max`.
     pub(crate) fn shape(&self, limit_bytes_max: usize) -> Result<Shape, ConfigError> {
         let classes = self.classes.count();
         let shape = Shape::new(self.limit_bytes, limit_bytes_max, self.threads, classes);

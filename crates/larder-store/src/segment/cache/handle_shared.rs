@@ -79,7 +79,7 @@ pub(crate) enum EvacuationReason {
 
 impl WriteState {
     /// Returns the limit on the work of an eviction: the total length of items that the main queue
-    /// may keep before it has to evict one.
+    /// may keep before it has to evict an item.
     pub(crate) fn keep_limit(&mut self, segment_len: usize) -> &mut KeepLimit {
         self.keep_limit.get_or_insert_with(|| KeepLimit::new(segment_len))
     }

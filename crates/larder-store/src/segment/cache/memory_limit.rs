@@ -7,7 +7,8 @@ use crate::segment::memory::open_segment::{OPEN_SHARE_MAX, lifetime_count};
 use crate::segment::sync::Ordering;
 use crate::{LimitRefused, Seconds};
 
-/// Handles alternate if there are fewer than this many segments for each handle.
+/// Handles alternate (see `write::room`) if there are fewer than this many segments for each
+/// handle.
 const TIGHT_SHARE: usize = 8;
 
 impl Shared {
@@ -41,13 +42,14 @@ impl Shared {
     }
 
     /// Returns the number of free segments that are reserved for evacuations. Ordinary writes leave
-    /// at least half of them.
+    /// at least half of them free.
     pub(crate) fn reserve(&self) -> usize {
         self.reserve_of(self.limit_segments())
     }
 
     fn reserve_of(&self, segments: usize) -> usize {
-        // The simulator has a copy without flash (`simulate/s3fifo.rs` of `larder-capacity`).
+        // The simulator has a copy of this function, without flash (`simulate/s3fifo.rs` of
+        // `larder-capacity`).
         let each = 2 + 2 * self.config.threads;
         // Demoting a segment to flash takes memory before it frees any.
         let wanted = if self.flash.is_some() { 2 * each } else { each };
@@ -131,8 +133,9 @@ impl Shared {
         now.0.saturating_sub(self.table().entry(segment).base().0) >= age_max(segment)
     }
 
-    /// Returns whether there are free lists, by which new records overwrite dead ones. They exist
-    /// while the cache has untouched segments besides the reserve.
+    /// Returns whether there are free lists, which contain the blocks of dead records that new
+    /// records may overwrite. Free lists exist while the cache has untouched segments besides the
+    /// reserve.
     #[inline]
     pub(crate) fn has_free_lists(&self) -> bool {
         self.has_unused.load(Ordering::Relaxed) != 0

@@ -66,8 +66,9 @@ impl Shared {
         alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
     }
 
-    /// Subtracts a chain of `segments` segments from the chains that are counted for `segment`, the
-    /// segment of its item. The caller has retired the chain, or moved the item to another segment.
+    /// Subtracts a chain of `segments` segments from the chains that are counted for `segment`,
+    /// which contains the chain's item. The caller has retired the chain, or moved the item to
+    /// another segment.
     pub(crate) fn take_chain_off(&self, segment: u32, segments: usize) {
         let segments = u32::try_from(segments).expect("segments are counted in 32 bits");
         self.alloc().queues.remove_chain(segment, segments);
@@ -91,8 +92,8 @@ impl Shared {
         alloc.retire(RetiredMemory { epoch, first, segments });
     }
 
-    /// Frees a retired segment or chain that no reader can find any more. If it has leases, the
-    /// last one frees it.
+    /// Frees a retired segment or chain that no reader can find any more. If the memory has leases,
+    /// its last lease frees it.
     pub(crate) fn release(&self, first: u32) {
         let leases = self.table().entry(first).leases().fetch_or(RETIRED, Ordering::AcqRel);
         if leases == 0 {
@@ -100,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// Frees a segment, or the chain that starts there.
+    /// Frees the segment `first`, or the chain that starts with it.
     pub(crate) fn recycle(&self, first: u32) {
         let segments: Vec<u32> = self.chain_segments(first).collect();
         self.free(&segments);

@@ -20,7 +20,7 @@
 //!  1536 bytes, or a sector if that is longer
 //! ```
 //! A large item starts at a block boundary, so the low bits of its flash offset would always be 0.
-//! They contain its length instead.
+//! These bits contain the item's length instead.
 #![expect(clippy::cast_possible_truncation, reason = "offsets on flash have 64 bits")]
 
 use crate::segment::index::word::{FLASH_OFFSET_BITS, IndexWord, LARGE_SPAN};
@@ -89,7 +89,7 @@ pub(crate) struct Format {
     pub(crate) id: u128,
 }
 
-/// The location of an item on flash. Its checksum covers both fields.
+/// The location of an item on flash. The item's checksum covers both fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The item's offset on the device, in bytes.
@@ -110,7 +110,7 @@ impl Format {
         Self { unit_shift, page_shift, head_len, block_len, pages, cas, id }
     }
 
-    /// Returns the description of the format that is stored in the region's header page.
+    /// Returns the description of this format, for the region's header page.
     pub(crate) fn content(&self) -> FlashContent {
         FlashContent {
             id: self.id,

@@ -101,8 +101,8 @@ impl<'t> Page<'t> {
         self.half(10)
     }
 
-    /// Returns the number of failed reads of the page. After a failed write, it is `u32::MAX / 2`
-    /// or more.
+    /// Returns the number of failed reads of the page. After a failed write, the number is
+    /// `u32::MAX / 2` or more.
     pub(crate) fn errors(&self) -> &'t AtomicU32 {
         self.half(11)
     }

@@ -68,8 +68,8 @@ pub(crate) struct Flash {
 
 /// The number of maps that contain reads: enough that threads rarely need the same map.
 const READ_MAPS: usize = 16;
-/// A page rests before its next use after one failed write, or after this many failed reads since
-/// the page was opened.
+/// After one failed write, or after this many failed reads since the page was opened, a page rests
+/// before its next use.
 const PAGE_ERRORS_MAX: u32 = 16;
 /// Flash is switched off after this many failed reads and writes within a minute. A read with a
 /// wrong checksum counts as failed. The count starts again at each full minute of the server's
@@ -295,8 +295,8 @@ impl Flash {
         lock(&self.lists)
     }
 
-    /// Returns the page of an item and its sequence, if the item can be read: flash is on, and the
-    /// page is in use, not flushed and not expired. Otherwise returns `None`.
+    /// Returns an item's page and the page's sequence, if the item can be read: flash is on, and
+    /// the page is in use, not flushed and not expired. Otherwise returns `None`.
     pub(crate) fn readable<'t>(
         &self,
         table: &'t Table,
@@ -374,7 +374,7 @@ impl Flash {
     /// and the read is not a read-ahead, makes room in two ways. First, a segment with buffers of
     /// another length may be marked for a short read: later reads can use the segment when all its
     /// buffers are free. Second, [`Flash::abort_reads`] aborts reads that started in an earlier
-    /// second, because the requests that need their items cannot continue. If that aborted any,
+    /// second, because the requests that need their items cannot continue. If it aborted any read,
     /// tries once more to take a buffer.
     pub(crate) fn take_buffer(
         &self,

@@ -42,13 +42,14 @@ pub(crate) enum PartOutcome {
     InProgress,
     /// Other reads must be started.
     GoOn,
-    /// This was the last read. True if all have succeeded.
+    /// The last read has ended. Contains true if all reads have succeeded.
     Last(bool),
 }
 
 impl LargeValue {
-    /// Returns a value of at most `len` bytes that is read from `start` on into the segments of
-    /// `upload`. Without segments, only the head is read. The read of the head counts as started.
+    /// Returns a value of at most `len` bytes. Its pieces are read from the device offset `start`
+    /// on into the segments of `upload`. Without segments, only the head is read. The read of the
+    /// head counts as started.
     pub(crate) fn new((start, len): (u64, usize), upload: Option<Upload>) -> Self {
         let state = State { upload, is_linked: false, begun: 1, ended: 0, has_failed: false };
         Self { start, len, state: Mutex::new(state) }
@@ -85,7 +86,7 @@ impl LargeValue {
     }
 
     /// Returns whether pieces remain to be read although no read is under way. In this state, no
-    /// read is left whose end would start them.
+    /// read is left whose end would start these pieces.
     pub(crate) fn is_stalled(&self) -> bool {
         self.state().is_stalled()
     }

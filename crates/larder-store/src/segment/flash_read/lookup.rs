@@ -130,8 +130,8 @@ impl Handle {
 
 impl Writer<'_> {
     /// Searches flash for a key that is not in memory. `is_shown` is true if the update depends on
-    /// the item. If it is false, the result is an item only if the cache does not evict and the
-    /// item was read.
+    /// the item. If `is_shown` is false, the result is an item only if the cache does not evict and
+    /// the item was read.
     pub(crate) fn find_on_flash<'i>(
         &self,
         shared: &Shared,

@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! - An index word that refers to flash may belong to another key with the same hash bits. Only the
-//!   item itself shows this, after it was read.
+//!   item itself, after it was read, shows its key.
 //! - The buffer of a read is not reused before the device is done with it and no batch uses it.
 
 pub(crate) mod device_read;

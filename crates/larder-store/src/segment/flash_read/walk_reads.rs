@@ -4,7 +4,7 @@
 //! continues with other items. After the read, it visits the item if the word still exists. If the
 //! word has changed, the item was removed, copied back to memory, or moved on flash. Then the walk
 //! searches the item's two buckets again. The old word and its bucket determine both buckets, so
-//! this needs no key, and does not depend on the walk's current position.
+//! the search needs no key, and does not depend on the walk's current position.
 //!
 //! Requests have priority. One read of a walk waits for room like the read of a request. The walk
 //! starts further reads only while no request waits for room and fewer than half of the handle's
@@ -40,7 +40,7 @@ pub(crate) struct WalkReads {
 struct WalkItem {
     /// A hash with the prefix and the buckets of the item's key.
     hash: u64,
-    /// The index word that was found.
+    /// The index word that the walk found.
     word: IndexWord,
     /// The read of the item, or `None` before it was started.
     read: Option<Arc<dyn ItemRead>>,
@@ -158,8 +158,8 @@ impl Handle {
         is_there
     }
 
-    /// Starts reads of the pending items: always one, and further ones only while `leaves_room`
-    /// returns true. Returns whether the walk's waker will be called.
+    /// Starts reads of the pending items: always one read, and further reads only while
+    /// `leaves_room` returns true. Returns whether the walk's waker will be called.
     pub(crate) fn begin_walk_reads(
         &mut self,
         seeking: &mut WalkReads,

@@ -14,8 +14,8 @@ use crate::segment::sync::{Ordering, fence};
 use crate::segment::write::writer::Writer;
 
 impl Shared {
-    /// Returns whether an item can be demoted without a write, unless its page is emptied at the
-    /// same time.
+    /// Returns whether an item can be demoted without a write, unless the page of its copy is
+    /// emptied at the same time.
     pub(crate) fn has_copy_on_flash(&self, word: IndexWord, record: &Record<'_>) -> bool {
         self.copy_on_flash(word, record).is_some()
     }

@@ -22,10 +22,10 @@ use std::sync::Arc;
 const WAITING_SHARE: usize = 32;
 const WAITING_MIN: usize = 4;
 /// The large values that wait to be written may together use the number of all segments divided by
-/// this, in addition to the write buffers. A value that waits alone may use more.
+/// this number, in addition to the write buffers. A value that waits alone may use more.
 const LARGE_SHARE: usize = 16;
 /// A large value is never written if it has more segments than the number of all segments divided
-/// by this.
+/// by this number.
 const LARGE_MAX_SHARE: usize = 8;
 
 /// The index of a handle's write buffer for large items. Each large item has a buffer of its own,

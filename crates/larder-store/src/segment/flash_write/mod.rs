@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `block_writer` | the threads that write buffers, and then make index words refer to flash |
 //! | `large_write` | writing a large item |
-//! | `page_reclaim` | emptying failing and unwanted pages, and others when few are free |
+//! | `page_reclaim` | emptying failing and unwanted pages, and other pages when few are free |
 //! | `demotion` | copying evicted items to write buffers |
 //! | `copy_reuse` | evicting items that are already on flash |
 //!

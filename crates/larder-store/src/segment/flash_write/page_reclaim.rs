@@ -267,7 +267,7 @@ impl Handle {
         }
     }
 
-    /// Reads a block, and copies its items that are to be kept to write buffers. If a large item
+    /// Reads a block, and copies to write buffers the items that are to be kept. If a large item
     /// starts in the block, handles the whole item. Returns the number of blocks that it has
     /// handled: more than one for a large item.
     fn read_block(
@@ -413,8 +413,8 @@ impl Handle {
             && !shared.has_dropped_tag(record)
     }
 
-    /// Copies an item to a write buffer if it is to be kept, along with its chain of `chained`
-    /// segments. Returns whether it copied the item. Otherwise the index word stays until
+    /// Copies an item, with its chain of `chained` segments, to a write buffer if the item is to be
+    /// kept. Returns whether it copied the item. Otherwise the index word stays until
     /// [`Handle::sweep`].
     fn keep_item(
         &mut self,

@@ -30,8 +30,8 @@ pub struct Handle {
     pub(crate) crawl: Crawl,
     /// The value of [`Shared::limit_changes`] when this handle last sealed its segments.
     pub(crate) limit_changes: u32,
-    /// A large value that is being assembled from pieces, retained between the attempts of an
-    /// update; otherwise `None`.
+    /// The large value that an update assembles from pieces, retained between the attempts of the
+    /// update; `None` if no value is being assembled.
     pub(crate) value_builder: Option<ValueBuilder>,
     /// One hint per announced lookup, in announcement order.
     pub(crate) hints: Vec<Hint>,
@@ -45,8 +45,8 @@ pub struct Handle {
     /// Whether the handle belongs to a thread of the flash tier.
     pub(crate) is_of_flash: bool,
     /// Whether an evacuation keeps an item in memory if the item's write to flash has to wait. If
-    /// false, the evacuation evicts the item. True while memory is taken for reads from flash.
-    /// Ignored while the device completes no writes.
+    /// false, the evacuation evicts the item. True while the handle takes memory to read or copy an
+    /// item from flash. Ignored while the device completes no writes.
     pub(crate) keeps_unwritten: bool,
 }
 

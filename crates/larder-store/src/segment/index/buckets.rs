@@ -152,8 +152,8 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Unlocks the stripes that a process left locked when it died, and completes the moves in
-    /// them: if two words refer to the same item, clears one. Also clears the words in these
-    /// stripes that are in a wrong bucket, or for which `is_valid` returns false. Returns the
+    /// them: if two words refer to the same item, clears one of the words. Also clears the words in
+    /// these stripes that are in a wrong bucket, or for which `is_valid` returns false. Returns the
     /// number of stripes that were locked. The caller has exclusive use of the index.
     pub(crate) fn repair(
         &self,
@@ -318,8 +318,8 @@ impl<B: Buckets> Index<B> {
     }
 
     /// Starts reporting moves in `stripe` to a walk, which then reads the buckets of the stripe.
-    /// When this returns, every move that was not reported is complete, so that the walk finds the
-    /// moved item in its new slot.
+    /// When this function returns, every move that was not reported is complete, so that the walk
+    /// finds the moved item in its new slot.
     pub(crate) fn enter_stripe(&self, walk: WalkId, stripe: usize) {
         self.walks.enter(walk, stripe);
         drop(self.lock(stripe as u64));
@@ -482,7 +482,7 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         })
     }
 
-    /// Replaces a found word by `word`, which refers to the same item on flash.
+    /// Replaces a found word with `word`, which refers to the same item on flash.
     pub(crate) fn move_to_flash(&self, found: &LockedSlot<'i>, word: IndexWord) {
         found.slot.store(word.0, Ordering::Release);
     }
@@ -513,10 +513,10 @@ impl<'i, B: Buckets> LockedStripe<'i, B> {
         locked_slot.slot.store(IndexWord::EMPTY.0, Ordering::Release);
     }
 
-    /// Publishes a word for a key that has none. Stores it in the first bucket if that has at least
-    /// [`ROOM_MIN`] empty words, so that most lookups read one bucket. Otherwise stores it in the
-    /// emptier bucket. If both are full, moves other words to make room. Fails if that is
-    /// impossible.
+    /// Publishes a word for a key that has none. Stores it in the first bucket if that bucket has
+    /// at least [`ROOM_MIN`] empty slots, so that most lookups read one bucket. Otherwise stores it
+    /// in the emptier bucket. If both are full, moves other words to make room. Fails if it can't
+    /// make room.
     pub(crate) fn insert(
         &self,
         offset: usize,

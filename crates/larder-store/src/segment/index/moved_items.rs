@@ -87,15 +87,15 @@ impl Walks {
         self.with(walk, |reports| reports.stripe = Some(stripe));
     }
 
-    /// Moves the reports to `hashes`. If reports were lost, drops the remaining ones and returns an
-    /// error.
+    /// Moves the reports to `hashes`. If reports were lost, drops the remaining reports and returns
+    /// an error.
     pub(crate) fn take(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| reports.take(hashes))
     }
 
     /// Moves the last reports on this stripe to `hashes`, and stops the reports until the walk
-    /// enters another stripe. If reports were lost, drops the remaining ones and returns an error,
-    /// and the walk stays in the stripe.
+    /// enters another stripe. If reports were lost, drops the remaining reports and returns an
+    /// error, and the walk stays in the stripe.
     pub(crate) fn leave(&self, walk: WalkId, hashes: &mut Vec<u64>) -> Result<(), LostReports> {
         self.with(walk, |reports| {
             reports.take(hashes)?;

@@ -36,7 +36,8 @@ const PATTERN_MASK: u64 = u64::MAX << HASH_PREFIX_SHIFT | TIER | GROWTH_MASK << 
 pub(crate) const GROWTH_BITS: u32 = 6;
 const GROWTH_MASK: u64 = (1 << GROWTH_BITS) - 1;
 
-/// The maximum frequency. The simulator has a copy (`simulate/s3fifo.rs` of `larder-capacity`).
+/// The maximum frequency. The simulator has a copy of this constant (`simulate/s3fifo.rs` of
+/// `larder-capacity`).
 pub(crate) const FREQ_MAX: u8 = 3;
 
 /// The length in bytes of the largest region that locations can address.

@@ -8,9 +8,9 @@
 //! │ 1 │ sequence of page │ span   │ flash offset │   the link; 0 in bit 63: the link is a chain
 //! └───┴──────────────────┴────────┴──────────────┘
 //! ```
-//! The link holds the lowest bits of the page's sequence. If a later content of the page has the
-//! same bits, the checksum or the key shows that the bytes belong to another item, and the read is
-//! a miss.
+//! The link holds the lowest bits of the page's sequence. If the page's sequence has the same
+//! lowest bits in a later use of the page, the checksum or the key shows that the bytes belong to
+//! another item, and the read is a miss.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::segment::index::word::{IndexWord, LOCATION_BITS};

@@ -6,7 +6,7 @@
 //! │ key len │ state    │ expiry     │ accessed    │ inline value len│
 //! └─────────┴──────────┴────────────┴─────────────┴─────────────────┘
 //! ```
-//! After the header follow, each only if used: CAS (8 bytes, unless the region keeps none), the
+//! These fields follow the header, each only if used: CAS (8 bytes, unless items have no CAS), the
 //! extension (8, see `extension`), client flags (4), exact expiry (4), a link (8), tags, key and
 //! inline value, up to the next multiple of 8. The link is a chain (first segment 4, value length
 //! 4) or a copy on flash (see `flash_copy`). Expiry and access time are codes for seconds relative

@@ -366,9 +366,9 @@ impl<'p> Record<'p> {
     }
 
     /// Marks that no index word refers to the item any more, so that an evacuation need not look it
-    /// up. Threads read the mark with `Acquire`, so that a thread that sees it also sees the index
-    /// without the word. Counts the bytes after it sets the mark, because a segment whose bytes are
-    /// all counted as dead may be freed and overwritten. Returns the number of dead bytes in the
+    /// up. Threads read the mark with `Acquire`, so that a thread that sees it no longer finds the
+    /// index word. Sets the mark before it counts the bytes, because a segment whose bytes are all
+    /// counted as dead may be freed and overwritten. Returns the number of dead bytes in the
     /// segment now, and the number before.
     pub(crate) fn mark_dead(&self) -> (u32, u32) {
         let len = u32::try_from(self.len()).expect("an item fits a segment");

@@ -30,7 +30,7 @@ pub struct ChainLease {
 
 impl ChainLease {
     /// Makes a lease on the value of `record`, most of which is in `chain`. The record's witness
-    /// protects the value until this returns.
+    /// protects the value until this function returns.
     #[cold]
     #[inline(never)]
     pub(crate) fn new(shared: &Arc<Shared>, record: &Record<'_>, chain: Chain) -> Self {
@@ -49,7 +49,7 @@ impl ChainLease {
 
     /// Returns the segments whose entries count this lease, each with the number of segments that
     /// this count protects. The first segment of the chain counts the lease for the whole chain.
-    /// The segment of the tail counts it for itself.
+    /// The segment of the tail counts the lease only for that segment.
     fn counted(&self) -> impl Iterator<Item = (u32, usize)> {
         let chain = (self.first, self.chain_len.div_ceil(self.shared.segment_len()));
         [chain].into_iter().chain(self.tail_segment().map(|segment| (segment, 1)))

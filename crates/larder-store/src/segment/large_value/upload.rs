@@ -10,11 +10,11 @@ use std::sync::Arc;
 /// limit fits.
 const UPLOAD_SHARE: usize = 62;
 /// All values that are being read from flash may together use the number of all segments divided by
-/// this. Further reads wait. A value that is read alone may use more.
+/// this number. Further reads wait. A value that is read alone may use more.
 const FLASH_READ_PART: usize = 4;
 
 /// A value that arrives in pieces. The segments belong only to the upload until the value is
-/// stored. Dropping the upload before that frees them at once, because no reader has seen them.
+/// stored. Dropping the upload earlier frees the segments at once, because no reader has seen them.
 #[derive(Debug)]
 pub struct Upload {
     shared: Arc<Shared>,
@@ -121,8 +121,8 @@ impl Upload {
         unsafe { table.region.bytes(table.layout.start(segment), len) }
     }
 
-    /// Returns the written bytes from `offset` on, up to the end of their segment. Empty if
-    /// `offset` is not below the number of written bytes.
+    /// Returns the written bytes from `offset` on, up to the end of their segment. Returns an empty
+    /// slice if `offset` is not below the number of written bytes.
     pub(crate) fn bytes_from(&self, offset: usize) -> &[u8] {
         if offset >= self.filled {
             return &[];

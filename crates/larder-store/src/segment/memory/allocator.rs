@@ -114,15 +114,15 @@ pub(crate) struct Alloc {
     /// The number of segments that the index, the ghosts and the tag table use.
     pub(crate) indexing: usize,
     /// The segments above the limit. The memory of each was never touched, was returned to the
-    /// system, or was refused by the system. Raising the limit takes segments from here.
+    /// system, or was refused by the system. Raising the limit takes segments from this list.
     decommissioned: Vec<u32>,
     /// The limit in segments.
     limit: usize,
     /// The number of segments that are in use or free. After the limit was lowered, it exceeds
     /// `limit` for a while.
     present: usize,
-    /// Segments with a lower sequence are flushed. 0 once no queue's oldest segment of any size
-    /// class is flushed.
+    /// Segments with a lower sequence are flushed. 0 once, in every queue and size class, the
+    /// oldest segment is not flushed.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
@@ -435,7 +435,7 @@ impl Alloc {
         self.dequeue(flushed?)
     }
 
-    /// Takes the segment with the highest dead level, if that is at least `level`.
+    /// Takes the segment with the highest dead level, if that dead level is at least `level`.
     pub(crate) fn take_dead(&mut self, level: usize) -> Option<u32> {
         self.take_dead_if(level, |_| true)
     }
@@ -468,7 +468,7 @@ impl Alloc {
         self.ghosts.count_evictions(evicted, live, buckets)
     }
 
-    /// Takes an open segment of this kind from a dropped handle, with room for `len` bytes and a
+    /// Takes from a dropped handle an open segment of this kind that has room for `len` bytes and a
     /// sequence of at least `floor`. Returns `None` if there is no such segment.
     pub(crate) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
         let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;

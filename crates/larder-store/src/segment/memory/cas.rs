@@ -1,15 +1,14 @@
 //! CAS values. A cache draws each value only once, and each new CAS of an item is above the
-//! previous one. There are two exceptions. The counter does not follow every value that a client
-//! chooses (see the table). The counter of a standalone cache starts over at its end. If a set
-//! replaces an item on flash without reading it, the new value may equal a value that a client
-//! chose and that is not followed.
+//! previous one. There are two exceptions. First, the counter does not follow every value that a
+//! client chooses (see the table). If a set replaces an item on flash without reading it, the new
+//! value may equal such a value. Second, the counter of a standalone cache starts over at its end.
 //!
 //! Handles reserve blocks of values, so that they do not contend for the counter. If the last CAS
 //! of an item is above the rest of a handle's block, the handle takes another block.
 //!
 //! | | standalone cache | cache of a group, after [`CasLimit::set`] |
 //! |---|---|---|
-//! | values | from 1 to 2^48, then from 1 again | below the end of the range; then draws fail |
+//! | values | 1 to below 2^48, then from 1 again | below the end of the range; then draws fail |
 //! | a block | 32 values | 8 values, because clients may keep only 32 bits |
 //! | a CAS that a client has chosen above the counter | followed below 2^47 | never followed, because it might be above the end |
 //!
@@ -31,8 +30,8 @@ const LIMITED_BLOCK: u64 = 8;
 /// The exclusive upper bound of a standalone cache's CAS values.
 const COUNTER_END: u64 = 1 << 48;
 /// A drawn value exceeds the item's previous CAS if that CAS is below this bound or below the
-/// counter. The counter does not follow a higher CAS, so that a client that chooses one cannot use
-/// up the counter.
+/// counter. The counter does not follow a higher CAS, so that a client that chooses such a CAS
+/// cannot use up the counter.
 const FOLLOWED_END: u64 = 1 << 47;
 
 /// A range of CAS values that only this handle draws.
@@ -59,7 +58,7 @@ pub(crate) struct CasLimit {
 #[repr(align(128))]
 struct RarelyWritten(AtomicU64);
 
-/// The cache has used up its range of CAS values.
+/// The error of a draw: the cache has used up its range of CAS values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoCasLeft;
 
@@ -135,15 +134,15 @@ impl CasBlock {
     }
 
     /// Makes the last drawn value available again. `before` is the block before the draw. If the
-    /// block has not changed since, no value was drawn, and this does nothing.
+    /// block has not changed since, no value was drawn, and the function does nothing.
     pub(crate) fn put_back_to(&mut self, before: Self) {
         if *self != before {
             self.next -= 1;
         }
     }
 
-    /// Replaces this block by one whose values are above `above`. In a cache with a limit, keeps
-    /// this block if its next value is above `above` and within the range.
+    /// Replaces this block with a block whose values are above `above`. In a cache with a limit,
+    /// keeps this block if its next value is above `above` and within the range.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, words: &CasWords, limit: &CasLimit, above: u64) -> Result<(), NoCasLeft> {

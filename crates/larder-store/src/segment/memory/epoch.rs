@@ -54,9 +54,9 @@ impl Epoch {
 pub(crate) struct PinSlot(AtomicU64);
 
 impl PinSlot {
-    /// Starts reading. Only the owner of the slot calls this. If the slot was entered before, this
-    /// ends the reading in the old epoch. The store is `Release`, because a thread that sees the
-    /// new epoch may reuse memory that this handle has read before.
+    /// Starts reading. Only the owner of the slot calls this function. If the slot was entered
+    /// before, the call ends the reading in the old epoch. The store is `Release`, because a thread
+    /// that sees the new epoch may reuse memory that this handle has read before.
     #[inline]
     pub(crate) fn enter(&self, epoch: &Epoch) {
         self.0.store(epoch.0.load(Ordering::Acquire), Ordering::Release);

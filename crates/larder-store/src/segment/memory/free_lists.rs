@@ -37,8 +37,8 @@ const YOUNG_MAX: usize = 8192;
 const OWN_BYTES: usize = if cfg!(shuttle) { 1 << 10 } else { 16 << 10 };
 /// The number of ready blocks of one length above which a handle may give blocks to the pool.
 const OWN_MIN: usize = if cfg!(shuttle) { 2 } else { 4 };
-/// The maximum number of blocks in the pool is the limit in bytes divided by this, so that the
-/// pool's entries take at most 0.4 % of the limit.
+/// The maximum number of blocks in the pool is the limit in bytes divided by this number, so that
+/// the pool's entries take at most 0.4 % of the limit.
 const POOL_SHARE: usize = 4096;
 
 /// The memory of a dead record.
@@ -113,7 +113,7 @@ impl FreeLists {
     }
 
     /// Takes a ready block of `len` bytes, from the pool if this handle has none. Returns `None` if
-    /// neither has one.
+    /// neither has such a block.
     #[inline]
     pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> Option<FreeBlock> {
         if self.ready.is_empty() && pool.has(len) {

@@ -98,8 +98,8 @@ pub(crate) struct OrderWords {
 pub(crate) struct CasWords {
     /// The first CAS that no handle has taken yet.
     pub(crate) next: AtomicU64,
-    /// If a set replaces an item without reading it, it draws a CAS above this value. Only caches
-    /// with items on flash raise it.
+    /// A set that replaces an item without reading it draws a CAS above this value. Only caches
+    /// with items on flash raise the value.
     pub(crate) floor: AtomicU64,
 }
 
@@ -297,7 +297,7 @@ impl Identity {
 
 impl HeaderPage {
     /// Stores the parameters. In a region that was copied from an image, they replace the earlier
-    /// ones.
+    /// parameters.
     pub(crate) fn begin_again(&self, made: RegionParameters) {
         let words = made.words();
         for (word, value) in self.identity.words().into_iter().zip(words) {

@@ -34,7 +34,7 @@ pub(crate) const TAG_BUCKET_LEN: usize = 64;
 /// The length in bytes of an index bucket's ghosts.
 pub(crate) const GHOSTS_LEN: usize = 16;
 
-/// The maximum number of stripes: enough that two writers rarely need the same one.
+/// The maximum number of stripes: enough that two writers rarely need the same stripe.
 pub(crate) const STRIPES_MAX: usize = 1024;
 /// The length in bytes of a stripe's word.
 const STRIPE_LEN: usize = 4;
@@ -132,7 +132,7 @@ impl Shape {
     }
 }
 
-/// Sizes and offsets, all in bytes.
+/// The layout of a region. Lengths and offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) segment_len: usize,
@@ -238,9 +238,9 @@ impl Layout {
     }
 
     /// Returns the maximum length in bytes of a value that is stored entirely inline. The front of
-    /// a longer value is in a chain of segments. A value of L bytes in a segment of S bytes wastes
-    /// S - L bytes in a chain. Inline it wastes about L² / 2S bytes at the ends of segments in
-    /// which it does not fit. Both are equal at 0.73 S.
+    /// a longer value is in a chain of segments. In a chain, a value of L bytes wastes S - L bytes
+    /// of its segment of S bytes. Inline, the value wastes about L² / 2S bytes at the ends of
+    /// segments in which it does not fit. Both are equal at L = 0.73 S.
     pub(crate) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }

@@ -10,8 +10,8 @@ use super::layout::Layout;
 const LEN_MIN: usize = 1 << 10;
 /// A buffer is long if it is longer than a segment divided by this number.
 const LONG_PART: usize = 8;
-/// The number of segments for buffers is the number of all segments divided by this, within the two
-/// bounds below.
+/// The number of segments for buffers is the number of all segments divided by this number, within
+/// the two bounds below.
 const SHARE: usize = 64;
 const SEGMENTS_MIN: usize = 4;
 const BYTES_MAX: usize = 64 << 20;
@@ -60,8 +60,8 @@ impl Buffers {
 
     /// Takes a buffer of at least `wanted` bytes. `wanted` is at most the length of a segment.
     /// Returns `None` if no buffer is free. For a short read, also returns `None` if only the last
-    /// unused segment could serve it. Calls `begin` with the buffer's segment if none of its
-    /// buffers was in use.
+    /// unused segment could serve it. Calls `begin` with the buffer's segment if none of the
+    /// segment's buffers was in use.
     pub(crate) fn take(
         &mut self,
         layout: &Layout,

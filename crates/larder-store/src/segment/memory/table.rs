@@ -51,12 +51,12 @@ pub(crate) enum SegmentState {
 }
 
 impl SegmentState {
-    /// Returns the states from which a segment may enter this one.
+    /// Returns the states from which a segment may enter this state.
     fn predecessors(self) -> &'static [Self] {
         match self {
             // The memory was returned to the system.
             Self::Fresh => &[Self::Fresh, Self::Free],
-            // A segment that enters another state right after it was taken skips this one.
+            // A segment that enters another state right after it was taken skips this state.
             Self::Taken => &[Self::Fresh, Self::Free],
             Self::Open
             | Self::Buckets
@@ -101,18 +101,19 @@ impl<'r> Entry<'r> {
         self.sequence()
     }
 
-    /// If a chain starts here, returns the offset of its record. Otherwise, returns `None`.
+    /// If a chain starts in this segment, returns the offset of the chain's record. Otherwise,
+    /// returns `None`.
     pub(crate) fn owner(&self) -> Option<usize> {
         let owner = self.owner_word().load(Ordering::Acquire);
         usize::try_from(owner & !OWNED).ok().filter(|_| owner & OWNED != 0)
     }
 
-    /// Sets the owner of the chain that starts here: the offset of its record.
+    /// Sets the owner of the chain that starts in this segment: the offset of the chain's record.
     pub(crate) fn set_owner(&self, offset: usize) {
         self.owner_word().store(OWNED | offset as u64, Ordering::Release);
     }
 
-    /// Marks that no chain starts here.
+    /// Marks that no chain starts in this segment.
     pub(crate) fn clear_owner(&self) {
         self.owner_word().store(0, Ordering::Relaxed);
     }
@@ -161,7 +162,7 @@ impl<'r> Entry<'r> {
     }
 
     /// Returns the total length of the dead items in bytes. A thread that changes the total after
-    /// this call sees all earlier writes of this thread.
+    /// this call sees all earlier writes of the calling thread.
     pub(crate) fn dead_before_changes(&self) -> u32 {
         dead_bytes(self.dead_word().fetch_add(0, Ordering::AcqRel))
     }
@@ -247,10 +248,10 @@ impl<'r> Entry<'r> {
         self.half(7)
     }
 
-    /// Returns the word that counts the leases on a chain that starts here, or on values whose tail
-    /// is here. The low 32 bits contain the number of leases. Above them is the number of segments
-    /// that are charged for the leases, in units of [`LEASE_CHARGE`]. The highest bit is
-    /// [`RETIRED`].
+    /// Returns the word that counts the leases on a chain that starts in this segment, or on values
+    /// whose tail is in this segment. The low 32 bits contain the number of leases. Above them is
+    /// the number of segments that are charged for the leases, in units of [`LEASE_CHARGE`]. The
+    /// highest bit is [`RETIRED`].
     pub(crate) fn leases(&self) -> &'r AtomicU64 {
         self.region.word(self.at + 56)
     }

@@ -1,11 +1,12 @@
 //! The miss-ratio curve: estimates the hit ratio with less or more memory while the cache runs.
 //!
-//! Keys whose hash is below a threshold represent all others. This is spatially hashed sampling,
-//! with a sample of bounded size (Waldspurger et al., "Efficient MRC Construction with SHARDS",
-//! FAST 2015). The sampled keys are kept in the order of their last use. An LRU cache would still
-//! have a key if all items that were used after it fit into memory. The total length of these items
-//! is estimated from the sampled ones among them. A key that the cache has evicted stays in this
-//! order until an LRU cache with the largest of [`FACTORS`] would have evicted it, too.
+//! Keys whose hash is below a threshold represent all other keys. This is spatially hashed
+//! sampling, with a sample of bounded size (Waldspurger et al., "Efficient MRC Construction with
+//! SHARDS", FAST 2015). The sampled keys are kept in the order of their last use. An LRU cache
+//! would still have a key if all items that were used after it fit into memory. The total length of
+//! these items is estimated from the sampled items among them. A key that the cache has evicted
+//! stays in this order until an LRU cache with the largest of [`FACTORS`] would have evicted it,
+//! too.
 //!
 //! A lookup that is not sampled costs a count and a comparison. Each handle buffers its samples,
 //! and adds several at a time to the curve under the lock.
@@ -50,7 +51,7 @@ pub struct MissRatioCurve {
     /// from 0 to 1. The list is empty if no lookup was sampled since the start, the last reset or
     /// the last change of the limit.
     pub hit_ratios: Vec<(f64, f64)>,
-    /// The number of sampled lookups in the estimate. Older ones count less.
+    /// The number of sampled lookups in the estimate. Older lookups count less.
     pub samples: u64,
     /// The number of keys in the sample.
     pub keys: usize,

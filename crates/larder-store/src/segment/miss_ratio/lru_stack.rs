@@ -26,7 +26,7 @@ pub(crate) struct Stack {
     bytes: u64,
 }
 
-/// A value that is not the hash of a sampled key.
+/// The content of a removed item's position. It is not the hash of a sampled key.
 const REMOVED: u64 = u64::MAX;
 
 impl Stack {
@@ -114,7 +114,7 @@ impl Stack {
         self.positions.iter().filter_map(|&hash| Some((hash, self.items.get(&hash)?.1)))
     }
 
-    /// Replaces all items by `items`, least recently used first. There must be fewer items than
+    /// Replaces all items with `items`, least recently used first. There must be fewer items than
     /// positions.
     fn refill(&mut self, items: Vec<(u64, Extent)>) {
         self.items.clear();

@@ -72,9 +72,9 @@ impl Handle {
     }
 
     /// Chooses a segment to clean if writes are about to use untouched segments, unless a segment
-    /// is being emptied. Prefers a segment without live items, then a segment with few, then one
-    /// that is about half dead and too old for `free_lists`. So a small cache under a large limit
-    /// stays small.
+    /// is being emptied. Prefers a segment without live items, then a segment with few live items,
+    /// then a segment that is about half dead and too old for `free_lists`. So a small cache under
+    /// a large limit stays small.
     pub(crate) fn begin_early_cleaning(&mut self) {
         if self.evacuation().is_some() {
             return;
@@ -129,7 +129,7 @@ impl Handle {
         Some((EvacuationReason::Evict(victim.queue), victim.segment))
     }
 
-    /// Demotes items to flash that were idle for `ext_item_age` seconds. Does nothing if that
+    /// Demotes to flash the items that were idle for `ext_item_age` seconds. Does nothing if that
     /// setting is off. Returns true if this step demoted at least half of the records that it read.
     pub(crate) fn demote_idle_step(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
@@ -165,8 +165,8 @@ impl Handle {
         }
         self.pin.renew(&shared.epoch);
         shared.collect();
-        // If most items stay, demoting the others is worth only an occasional step, so do not ask
-        // for the next step now.
+        // If most items stay, demoting the other items is worth only an occasional step, so do not
+        // ask for the next step now.
         records > 0 && demotions * 2 >= records
     }
 
@@ -255,8 +255,8 @@ impl Handle {
         }
     }
 
-    /// Hashes the key of the next record, and prefetches its buckets and the header of the record
-    /// after it.
+    /// Hashes the key of the next record, and prefetches the key's buckets and the header of the
+    /// record after the next.
     fn look_ahead(&self, evacuation: &mut Evacuation) {
         evacuation.hash = None;
         if evacuation.at >= evacuation.end {
@@ -292,7 +292,7 @@ impl Handle {
         self.pin.renew(&self.shared.epoch);
         self.shared.collect();
         // The moved items have used some of the freed memory. If memory is full, the next segment
-        // is emptied only when it is needed, because more of it may die until then.
+        // is emptied only when it is needed, because more of its items may die by then.
         if is_empty {
             self.begin_early_cleaning();
         }

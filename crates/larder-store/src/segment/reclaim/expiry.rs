@@ -1,10 +1,10 @@
 //! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
-//! Each handle visits all segments, one after another. It reads the records of a segment if since
-//! the last search an item in it may have expired, or a tag of an item may have been dropped. This
-//! includes the handle's own open segments. After a flush, and if an operator requested a search,
-//! it also reads flushed segments once. The number of segments and records of one step is bounded,
-//! so that requests do not wait long for it.
+//! Each handle visits all segments, one after another. It reads the records of a segment if an item
+//! in the segment may have expired, or may have lost a tag, since the last search. The handle also
+//! searches its own open segments. After a flush, and if an operator requested a search, the handle
+//! also reads flushed segments once. The number of segments and records of one step is bounded, so
+//! that requests do not wait long for the step.
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;
@@ -23,7 +23,7 @@ const RECORDS_MAX: usize = 256;
 /// The maximum number of segments that one step visits.
 const SEGMENTS_MAX: usize = 1024;
 /// The pause between two searches of a segment is the time since the segment was opened, divided by
-/// this number. So long-lived items cost little work, and few expired items stay undetected.
+/// this number. Long-lived items therefore cost little work, and few expired items stay undetected.
 const PAUSE_PART: u32 = 16;
 /// The longest pause between two searches of a segment, in seconds.
 const PAUSE_MAX: u32 = 300;

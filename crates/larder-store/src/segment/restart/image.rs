@@ -49,12 +49,12 @@ fn read_words<const N: usize>(from: &mut impl Read) -> io::Result<[u64; N]> {
 }
 
 impl Shared {
-    /// Writes an image of the region. No thread may change the region until this returns. `note` is
-    /// a number that [`load`] returns. `boot` identifies the machine's current boot.
+    /// Writes an image of the region. No thread may change the region until this function returns.
+    /// `note` is a number that [`load`] returns. `boot` identifies the machine's current boot.
     pub(crate) fn write_image(&self, note: u64, boot: u128, to: &mut impl Write) -> io::Result<()> {
         let (table, layout) = (self.table(), &self.table().layout);
         if let Some(flash) = &self.flash {
-            // Index words in the image refer to items on flash, so these must be durable first.
+            // Index words in the image refer to items on flash, so the items must be durable first.
             flash.device.sync()?;
         }
         let [boot_low, boot_high] = halves(boot);
@@ -139,9 +139,9 @@ enum ImageError {
     Config(ConfigError),
 }
 
-/// Loads an image. Returns a cache with its items, and the image's note. The region of the cache
-/// replaces the content of `file`. Without a file, it is in anonymous memory. If the image can't be
-/// used, empties the file and returns the reason.
+/// Loads an image. Returns a cache with the image's items, and the image's note. The region of the
+/// cache replaces the content of `file`. Without a file, the region is in anonymous memory. If the
+/// image can't be used, empties the file and returns the reason.
 pub(crate) fn load(
     config: &Config,
     file: Option<&File>,

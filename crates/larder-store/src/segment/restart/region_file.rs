@@ -85,8 +85,8 @@ impl From<RegionMismatch> for ColdStartReason {
 
 /// The number of successive processes that may panic before their region is discarded.
 const PANICS_MAX: u64 = 2;
-/// The number of successive processes that may end while they restore a region, before it is
-/// discarded.
+/// The number of successive processes that may end while they restore a region, before the region
+/// is discarded.
 const ATTEMPTS_MAX: u64 = 3;
 
 /// Opens the region in a file that only this process uses. Makes a new region if the file is empty,
@@ -232,7 +232,7 @@ pub(crate) fn reuse(
     let is_known = content.id != 0 && format.is_some_and(|format| format.content() == content);
     if !is_known {
         // Discard the words and the table of pages of the old flash content. If this process dies
-        // now, the next one must not look for them.
+        // now, the next process must not look for the old items.
         table.header_page().flash.store(FlashContent::NONE);
     }
     let mut attached = match attach(table, &made, &config, free, (format, is_known)) {

@@ -102,7 +102,7 @@ impl<'t> Survey<'t> {
         while at < end {
             let record = self.record(at);
             // A record that was never published may have partly overwritten a dead record. Its
-            // place still ends where the dead record's header says, but the words after the header
+            // block still ends where the dead record's header says, but the words after the header
             // may be from either record.
             let is_dead_place = record.header.has(State::Dead)
                 && record.header.key_len() > 0

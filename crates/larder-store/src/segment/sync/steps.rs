@@ -1,6 +1,6 @@
 //! The hook before each step of the atomics in `stepped`. Under shuttle, the hook lets the
-//! scheduler choose the next thread. In a unit test, it can inspect the region as it would be if
-//! the process died there.
+//! scheduler choose the next thread. In a unit test, the hook can inspect the state that the region
+//! would have if the process died there.
 
 #[cfg(not(shuttle))]
 pub(crate) use mortal::{at_each_store, before_load, before_store};

@@ -8,7 +8,7 @@ use crate::{HashedKey, NewValue, Refusal};
 
 impl Handle {
     /// Assembles a large value without a lock. If the item changes at the same time, the update
-    /// that stores the value detects it and requests another copy.
+    /// that stores the value detects the change and requests another copy.
     pub(crate) fn build_value(
         &mut self,
         key: HashedKey<'_>,

@@ -48,7 +48,7 @@ impl Update<'_, '_> {
             None if let Some(locked_slot) = &unread => {
                 // Other words may match the key's pattern, too. Their items were not read, so one
                 // of them may be the key's old item. All of these words are removed before the new
-                // one is stored. If the process dies in between, a later lookup can't find the old
+                // word is stored. If the process dies in between, a later lookup can't find the old
                 // item.
                 for other in self.stripe.on_flash().skip(1) {
                     self.stripe.report_to_walks();

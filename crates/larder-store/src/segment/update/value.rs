@@ -98,7 +98,7 @@ impl<'u> Update<'u, '_> {
 
     /// Appends to a large value in place: the new item takes over the chain. Bytes that do not fit
     /// into the last segment of the chain are stored in the item. If they are too many for the
-    /// item, they are stored in further segments and the item.
+    /// item, they are stored in further segments of the chain and in the item.
     fn extend_chain<'v>(
         &mut self,
         new: NewRecord<'_>,
@@ -226,7 +226,7 @@ impl<'u> Update<'u, '_> {
         Ok(())
     }
 
-    /// Publishes an item that takes over the chain of `old`, if it has one.
+    /// Publishes an item that takes over the chain of `old`, if `old` has one.
     pub(super) fn publish_with_chain_of<'v>(
         &mut self,
         old: &Record<'u>,

@@ -10,14 +10,14 @@ use crate::segment::sync::wait_for_others;
 use std::sync::Arc;
 
 /// The index grows once more than this percentage of its words is in use. The simulator has a copy
-/// (`ITEMS_PER_BUCKET` in `simulate/ghost_table.rs` of `larder-capacity`).
+/// of this percentage (`ITEMS_PER_BUCKET` in `simulate/ghost_table.rs` of `larder-capacity`).
 const INDEX_LOAD: usize = 85;
 /// The number of buckets that are added when [`INDEX_LOAD`] is exceeded.
 const GROWTH_STEP: usize = 4;
 /// In a cache without flash, the index grows until index, ghosts and tags use this share of all
 /// segments, in percent. A cache of the smallest items needs this much. With flash, the bound is
 /// [`INDEX_SHARE_FLASH`]. The bound does not limit the tag table, and the share may be higher after
-/// the limit is lowered.
+/// the memory limit is lowered.
 const INDEX_SHARE: usize = 45;
 /// The maximum number of times that a write with full buckets waits for another handle to grow the
 /// index: about 100 ms in all, the same limit as for readers (`room.rs`).
@@ -41,7 +41,7 @@ impl Handle {
     /// buckets as memory allows. If none can be added, evicts the item with the lowest frequency in
     /// the key's buckets. A cache that does not evict refuses the write instead. `rounds` is the
     /// number of failed attempts of the write. While another handle grows the index and `rounds` is
-    /// below [`WAITS_MAX`], this only waits briefly.
+    /// below [`WAITS_MAX`], this function only waits briefly.
     pub(crate) fn make_slot(&mut self, hash: u64, rounds: u32) -> Result<(), Refusal> {
         match self.grow(self.shared.index.stripes()) {
             Growth::Done => Ok(()),
@@ -113,10 +113,11 @@ impl Handle {
         if !may(&shared.alloc()) {
             return false;
         }
-        // Untouched segments are preferred, because others must be zeroed.
+        // Untouched segments are preferred, because other segments must be zeroed.
         let taken: Vec<u32> = (0..wants)
             .map_while(|_| {
-                // The index may use the reserve, because inserts into full buckets wait for it.
+                // The index may use the reserve, because inserts into full buckets wait until the
+                // index grows.
                 let fresh = shared.take_fresh(shared.reserve() / 2);
                 let free = fresh.or_else(|| shared.take(1));
                 free.or_else(|| self.take_segment().ok())

@@ -18,8 +18,8 @@ use crate::segment::sync::{Ordering, wait_for_others};
 use std::sync::Arc;
 
 /// A write stops evicting while many retired segments wait for readers: more than the number of all
-/// segments divided by this, and more than the reserve. Further evictions would free nothing until
-/// these readers end their batches.
+/// segments divided by this number, and more than the reserve. Further evictions would free nothing
+/// until these readers end their batches.
 const RETIRED_SHARE_MAX: usize = 8;
 /// The maximum number of times that a write waits for readers to end their batches: about 100 ms in
 /// all. A preempted thread usually resumes within that time, even on a virtual machine that itself
@@ -42,8 +42,8 @@ impl Handle {
         self.take_segment_within(waits_max)
     }
 
-    /// Takes a free segment like [`Handle::take_segment`], but does not wait. This is for a write
-    /// that has an alternative.
+    /// Takes a free segment like [`Handle::take_segment`], but does not wait. A write that has an
+    /// alternative calls this function.
     pub(crate) fn try_segment(&mut self) -> Result<u32, Refusal> {
         self.take_segment_within(0)
     }
@@ -61,7 +61,7 @@ impl Handle {
             if self.evacuate_until_free() {
                 continue;
             }
-            // Skip this while evacuations keep items that can't be written to flash yet. An
+            // Skip `free_idle` while evacuations keep items that can't be written to flash yet. An
             // evacuation opens segments for the items before such an item. Each round would seal
             // these segments, and the next one would open others.
             if !self.keeps_unwritten && self.free_idle() {
@@ -108,9 +108,9 @@ impl Handle {
     }
 
     /// Evacuates records until enough segments are free or retired. Returns true if it made
-    /// progress and put no segment back into its queue. Returns false while handles alternate
-    /// and another one is evacuating. May stop in the middle of a segment, because a single item
-    /// may own many segments.
+    /// progress and put no segment back into its queue. Returns false while handles alternate and
+    /// another handle is evacuating. May stop in the middle of a segment, because a single item may
+    /// own many segments.
     fn evacuate_until_free(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         let evacuation_lock = shared.handles_alternate().then(|| shared.evacuating.try_lock());
@@ -153,7 +153,7 @@ impl Handle {
 
     /// Waits briefly for other handles to end their batches. Returns false without waiting if a
     /// write has already waited for the same epoch in vain, so that only the first write waits for
-    /// a stalled reader. This does not apply while handles alternate.
+    /// a stalled reader. While handles alternate, every write waits.
     fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);
@@ -197,7 +197,7 @@ impl Shared {
         }
     }
 
-    /// Takes an open segment for which `fits` returns true from a handle between two batches. If no
+    /// Takes from a handle between two batches an open segment for which `fits` returns true. If no
     /// segment fits, seals another open segment of such a handle, and returns `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {

@@ -141,8 +141,8 @@ impl Handle {
 }
 
 impl Shared {
-    /// Adds the index words that a handle took to the shared count. Returns the number in use;
-    /// `None` while the sum is negative.
+    /// Adds to the shared count the number of index words that a handle took, minus the number that
+    /// it cleared. Returns the number of words in use; `None` while the sum is negative.
     pub(crate) fn count_slots(&self, writing: &mut WriteState) -> Option<usize> {
         let slots = std::mem::take(&mut writing.slots);
         let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
@@ -287,7 +287,7 @@ impl Writer<'_> {
         unsafe { record.write(table, offset, header, shared.config.cas) };
         if record.has_tags() {
             // Notes the tags after the item was written, as for an expiry: either a search that
-            // maintenance has started reads the item, or this makes another search necessary.
+            // maintenance has started reads the item, or this note makes another search necessary.
             fence(Ordering::SeqCst);
             table.entry(table.layout.segment_of(offset)).note_tags();
         }
@@ -424,7 +424,8 @@ impl Writer<'_> {
         record: &Record<'_>,
         keep_chain: bool,
     ) {
-        // Read before the mark, because the segment may be retired as soon as the record is dead.
+        // Read the sequence before the mark, because the segment may be retired as soon as the
+        // record is dead.
         let sequence = record.entry().sequence().load(Ordering::Relaxed);
         shared.mark_dead(record, keep_chain);
         // Large values leave no free block, because their tail may be leased.

@@ -1,5 +1,5 @@
-//! CAS ranges of a cluster: fresh values are in the range of the leader, and stores fail at its
-//! end.
+//! CAS ranges of a cluster: fresh values are in the range of the leader, and stores fail when the
+//! range is used up.
 
 use super::common::*;
 use larder_store::cache::CacheControl;

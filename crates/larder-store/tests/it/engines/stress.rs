@@ -174,7 +174,7 @@ struct Worker<'t, E: Engine> {
     wide_count: usize,
     /// Whether the cache evicts.
     evicts: bool,
-    /// The version of each own key; `None` if it must not exist.
+    /// The version of each own key; `None` if the key must not exist.
     own: Vec<Option<u64>>,
     versions: u64,
     held: Option<Held<E::Lease>>,
@@ -343,7 +343,7 @@ impl<'t, E: Engine> Worker<'t, E> {
         assert!(!swapped.result || swapped.cas > before.cas);
     }
 
-    /// Appends or prepends a link to a list, or replaces a list of 20,000 bytes or more by the
+    /// Appends or prepends a link to a list, or replaces a list of 20,000 bytes or more with the
     /// link. A link has 24 bytes: the id of the list, a version and a checksum.
     fn extend_list(&mut self) {
         let id = LISTS + self.random.below(LIST_COUNT) as u64;
@@ -499,7 +499,7 @@ fn no_value_is_torn_or_foreign_while_nothing_is_evicted<S: Subject>() {
 }
 
 /// The threads raise counters and also store, change and remove items. The cache has room for all
-/// of them.
+/// items.
 fn counters_and_kept_items_are_never_lost<S: Subject>() {
     let test = Test::new();
     let setup = Setup { limit_bytes: 256 << 20, threads: test.threads + 1, ..Setup::default() };

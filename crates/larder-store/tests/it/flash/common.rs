@@ -88,7 +88,7 @@ impl Client {
         Seconds(self.now.load(Ordering::Relaxed))
     }
 
-    /// Repeats a request until it returns a result. Reads the item from flash in between.
+    /// Repeats a request until it returns a result. Reads the item from flash between the attempts.
     fn until_done<R>(
         &mut self,
         key: &[u8],

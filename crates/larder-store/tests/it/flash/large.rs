@@ -125,8 +125,8 @@ fn a_large_value_that_was_only_read_is_not_written_again() {
     assert_eq!(cache.gauges().items, 300);
 }
 
-/// Changes of large values that are in memory and have a copy on flash must not be lost when memory
-/// evicts the values.
+/// Changes of large values that are in memory and have a copy on flash must not be lost when the
+/// values are evicted from memory.
 #[test]
 fn a_change_of_a_large_value_outdates_its_copy_on_flash() {
     let (cache, mut client, now) = full();
@@ -154,8 +154,7 @@ fn a_change_of_a_large_value_outdates_its_copy_on_flash() {
         settle(&cache);
     }
     assert!(cache.flash_gauges().unwrap().recache > 20, "{:?}", cache.flash_gauges());
-    // These values evict the changed values, because they are read as often as the changed values
-    // were.
+    // These values are read as often as the changed values were, so they evict the changed values.
     fill_large(&cache, &mut client, 300..600);
     for i in (0..3).flat_map(|_| 300..600) {
         assert!(client.get(&key(i)).is_some(), "{i}");

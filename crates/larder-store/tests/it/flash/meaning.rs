@@ -39,7 +39,7 @@ fn items_beyond_memory_are_found_on_flash() {
         Some(found) => found == value(*i, 0, 1000),
         None => false,
     });
-    // Copying an item to memory evicts others, which a later lookup then misses.
+    // Copying an item to memory evicts other items, which later lookups then miss.
     let found = found.count() as u64;
     let evicted = cache.gauges().evictions - evicted;
     assert!(found <= items && items - found <= evicted, "{found} of {items}, {evicted} evicted");

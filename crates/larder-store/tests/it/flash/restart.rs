@@ -71,7 +71,7 @@ fn items_on_flash_are_found_after_a_restart() {
                 found += 1;
             }
         }
-        // Copying an item to memory evicts others, on a busy machine perhaps without a write.
+        // Copying an item to memory evicts other items, on a busy machine perhaps without a write.
         let evicted = cache.gauges().evictions;
         assert!(found <= kept && kept - found <= evicted, "{found} of {kept}, {evicted} evicted");
         assert_eq!(cache.flash_gauges().unwrap().miss, 0);

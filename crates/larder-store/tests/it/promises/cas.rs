@@ -155,7 +155,7 @@ fn check_after(cache: &Cache, chosen: &[u64]) {
 }
 
 /// A client sets the CAS of an item to the last fresh value or a little more. Checks that the next
-/// fresh values differ from it.
+/// fresh values differ from the client's value.
 #[test]
 fn a_value_that_a_client_guessed_is_not_the_next_fresh_one_of_its_item() {
     let cache = cache(4 * MIB);

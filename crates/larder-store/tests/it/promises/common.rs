@@ -72,7 +72,7 @@ pub(crate) fn set_with(
 }
 
 /// Changes attributes. A change that needs a new record may be refused while a thread of another
-/// handle is preempted within a batch, so this repeats the change for up to ten seconds.
+/// handle is preempted within a batch, so this function repeats the change for up to ten seconds.
 pub(crate) fn amend(engine: &mut Handle, key: &[u8], attributes: Attributes, cas: NewCas) -> u64 {
     let amend = || Change::SetAttributes { attributes, cas, access: Access::Untracked };
     let until = Instant::now() + Duration::from_secs(10);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const WRITERS: u64 = 3;
 const VALUE_LEN: usize = 1000;
-/// The duration of each limit.
+/// The time for which each limit applies.
 const SPELL: Duration = Duration::from_millis(300);
 
 /// The results of a writing thread.

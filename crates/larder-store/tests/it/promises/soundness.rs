@@ -200,7 +200,7 @@ fn wrong_hashes_never_lead_to_memory_of_others() {
             let key = HashedKey { bytes: &key, hash: random.next() };
             let value = pattern(i, LEN);
             let put = || store(NewValue::Bytes(&value), Attributes::default(), NewCas::Fresh);
-            // `a_key_with_the_hash_of_another_is_not_stored` checks that this is refused.
+            // `a_key_with_the_hash_of_another_is_not_stored` checks that the update is refused.
             let _ = tried(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
         }
         engine.end_batch();
@@ -303,8 +303,8 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
     });
 }
 
-/// The environment variable that marks the child process in which the observer panics. This process
-/// may abort.
+/// The environment variable that marks the child process in which the observer panics. The child
+/// process may abort.
 const OBSERVED: &str = "LARDER_TEST_OBSERVED";
 
 #[test]

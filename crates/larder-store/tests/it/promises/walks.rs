@@ -41,7 +41,7 @@ fn present(engine: &mut Handle, ids: std::ops::Range<u32>) -> HashMap<u32, u64> 
     there
 }
 
-/// Walks in steps of about `items`. For each item that existed before the walk started and is
+/// Walks in steps of about `items` items. For each item that existed before the walk started and is
 /// unchanged after its end, returns how often the walk showed it.
 fn walked(
     engine: &mut Handle,

@@ -16,7 +16,7 @@ pub(crate) struct Bursts {
     len: u64,
     /// Nanoseconds from one burst to the next.
     interval: f64,
-    /// Number of bursts per connection that have become due.
+    /// Number of bursts that have become due, per connection.
     ticks: u64,
     turns: Vec<Turn>,
 }
@@ -51,7 +51,8 @@ impl Bursts {
         Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
     }
 
-    /// Returns when the next burst of all connections is due, measured from the start of the run.
+    /// Returns the time at which the next burst of all connections is due, measured from the start
+    /// of the run.
     pub(crate) fn due(&self) -> Duration {
         self.due_of(self.ticks)
     }

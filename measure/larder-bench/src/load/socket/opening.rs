@@ -152,9 +152,9 @@ fn version_answer(protocol: Protocol, bytes: &[u8]) -> io::Result<Option<(String
     }
 }
 
-/// Returns the product and version in the reply to `INFO`. Other products report their own version
-/// in addition to the compatible version of Redis. Returns `None` if the reply contains no version
-/// of a known product.
+/// Returns the product and version in the reply to `INFO`. Products other than Redis report their
+/// own version in addition to the compatible version of Redis. Returns `None` if the reply contains
+/// no version of a known product.
 fn version_in_info(info: &str) -> Option<String> {
     let mut versions: Vec<(&str, &str)> = info
         .lines()

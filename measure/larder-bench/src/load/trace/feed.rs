@@ -48,8 +48,8 @@ pub(crate) struct Feed {
     /// Maximum number of further records to read.
     left: u64,
     /// Requests that were read and not taken, each with its connection. In an open loop, their
-    /// field `due` contains the record's index in its group. [`take`](Self::take) replaces it by
-    /// the due time.
+    /// field `due` contains the record's index in its group. [`take`](Self::take) replaces the
+    /// index by the due time.
     read: VecDeque<(usize, Recorded)>,
     /// Open loop: the complete groups. Their requests are at the front of `read`.
     groups: VecDeque<Group>,

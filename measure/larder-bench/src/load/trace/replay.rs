@@ -178,8 +178,8 @@ impl Replay {
     }
 
     /// Counts unsent requests that were due before `until` as never sent, with their waiting times
-    /// until `now`. A closed loop counts only the requests of lost clients. Returns the error if
-    /// one ended the trace before `until`.
+    /// until `now`. A closed loop counts only the requests of lost clients. If an error ended the
+    /// trace before `until`, returns that error.
     pub(crate) fn count_never_sent<'c>(
         mut self,
         until: u64,

@@ -91,7 +91,7 @@ pub(crate) struct Worker<'l> {
     progress: Duration,
     /// The unanswered requests of lost connections.
     unanswered: Vec<PendingRequest>,
-    /// Number of requests that lost clients had left to send.
+    /// Number of requests that lost clients still had to send.
     left_of_lost: u64,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Worker<'l> {
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerEnd {
     /// Time from the start of the run to the last reply. If a time limit, a signal or an early end
-    /// stopped the worker after the last reply, the time until that stop.
+    /// stopped the worker after the last reply, this is the time until that stop.
     pub(crate) time: Duration,
     /// Number of lost connections. Connections that are reconnected do not count.
     pub(crate) lost: usize,

@@ -16,8 +16,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Continues a client after an event or a pause. Removes the client if it is done. If the run
-    /// has a schedule, a ready client unblocks it. Otherwise the client sends further requests.
+    /// Continues a client after an event or a pause. Removes the client if it is done. In a run
+    /// with a schedule, a ready client unblocks the schedule. In other runs, the client sends
+    /// further requests.
     #[inline]
     pub(super) fn go_on(&mut self, index: usize, elapsed: Duration) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };

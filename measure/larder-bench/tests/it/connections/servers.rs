@@ -165,8 +165,8 @@ fn commands_of_the_users_own_go_to_the_server_of_their_key() {
     }
 }
 
-/// Checks that the complete key determines its server, including affixes of the command, as in a
-/// client library.
+/// Checks that the complete key, including the affixes in the command, determines the server, as in
+/// a client library.
 #[test]
 fn a_key_with_affixes_is_routed_by_its_sent_form() {
     let keys: Vec<String> = (0..100).map(|number| format!("a-memtier-{number}-z")).collect();

@@ -67,11 +67,11 @@ mod mapped {
         }
 
         /// Returns pages to the system. Returns true if the range reads as zeroes now. If the
-        /// system refuses the pages, they stay in use.
+        /// system does not take the pages back, they stay in use.
         ///
         /// # Safety
-        /// No other thread reads or writes the range until this returns. The range starts and ends
-        /// at page boundaries.
+        /// No other thread reads or writes the range until this function returns. The range starts
+        /// and ends at page boundaries.
         pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> bool {
             #[cfg(target_os = "linux")]
             if let Some(file) = &self.file {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The result of a thread's sets.
 struct Outcome {
-    /// The number of the set that was refused; `None` if none was.
+    /// The number of the set that was refused; `None` if no set was refused.
     refused: Option<u32>,
     /// The processor time of the sets.
     cpu: Duration,
