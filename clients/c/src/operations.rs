@@ -13,8 +13,8 @@ use std::ptr::null_mut;
 /// Converts the client and the key of a call to references.
 ///
 /// # Safety
-/// While the references are used, `client` is NULL or valid, and `key` is NULL or has `key_len`
-/// readable bytes.
+/// While the references are used, `client` is NULL or valid, and `key` is NULL or points to
+/// `key_len` readable bytes.
 unsafe fn target<'t>(
     client: *const Client,
     key: *const c_char,

@@ -53,8 +53,8 @@ impl Clock {
     }
 }
 
-/// Converts the time that has passed since the start to a second of the clock. Returns `None` if
-/// the time exceeds the clock's range.
+/// Converts the time since the start of the clock to a reading of the clock in seconds. Returns
+/// `None` if the time exceeds the clock's range.
 fn second_of(elapsed: Duration) -> Option<u32> {
     u32::try_from(elapsed.as_secs().checked_add(FIRST)?).ok()
 }

@@ -246,9 +246,10 @@ fn is_temporary(result: i32) -> bool {
 /// Returns a ring that does not interrupt its thread when a read completes, if the kernel supports
 /// this (5.19). This saves about a fifth of a read's processor time when many reads are pending.
 ///
-/// The ring is not bound to one thread (`SINGLE_ISSUER`), because a reader may move to another
-/// thread. Measurements also showed no gain from binding it. `DEFER_TASKRUN` is not used, because
-/// the ring's descriptor then did not become readable for edge-triggered polling (Linux 6.18).
+/// `SINGLE_ISSUER` is not set: it would bind the ring to one thread, and a reader may move to
+/// another thread. Measurements also showed no gain from binding it. `DEFER_TASKRUN` is not used,
+/// because the ring's descriptor then did not become readable for edge-triggered polling (Linux
+/// 6.18).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_coop_taskrun().setup_taskrun_flag();

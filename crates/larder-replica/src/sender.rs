@@ -79,7 +79,7 @@ pub struct SenderCounts {
 /// has applied the first `generation` flushes of the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentWatermark {
-    /// The number of the watermark on its connection.
+    /// The watermark's sequence number on its connection, which starts at 1.
     pub number: u64,
     /// The offsets in the journals.
     pub offsets: Vec<u64>,

@@ -53,7 +53,7 @@ pub(crate) struct PauseWatch {
 }
 
 impl PauseWatch {
-    /// Records an iteration of the loop at this time.
+    /// Records that an iteration of the loop has started at `now`.
     pub(crate) fn note(&mut self, now: Millis) {
         let gap = self.last.map_or(0, |last| now.saturating_sub(last));
         if gap > PAUSE_MIN {

@@ -24,7 +24,7 @@ pub struct Settings {
     pub login: Option<Login>,
     /// TLS; `None` for plaintext connections.
     pub tls: Option<Tls>,
-    /// Whether to record statistics of each connection and second.
+    /// Whether to record per-second statistics of each connection.
     pub client_stats: bool,
     /// Number of requests after which each connection reconnects; `None` for no such reconnects.
     pub reconnect_interval: Option<u64>,

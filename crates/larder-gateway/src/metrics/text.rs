@@ -87,7 +87,7 @@ fn write_sample(text: &mut String, name: &str, labels: &str, value: f64) -> Resu
     }
 }
 
-/// Formats labels as the string between braces.
+/// Formats labels as they appear between the braces of a sample in Prometheus's text format.
 fn labels(labels: &[LabelPair]) -> String {
     let escaped =
         |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");

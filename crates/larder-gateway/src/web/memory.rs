@@ -133,7 +133,8 @@ impl Purpose {
     }
 }
 
-/// A guard that counts the head of a waiting request. Dropping it stops counting the head.
+/// A guard that adds the length of a waiting request's head to the total. Dropping it stops
+/// counting the head.
 struct WaitingHead<'c> {
     counts: &'c WebCounts,
     len: usize,

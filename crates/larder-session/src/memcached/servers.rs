@@ -13,7 +13,7 @@ use larder_store::Engine;
 /// Returns the index of the first request in a batch that looks up the server list, if this server
 /// may answer it. `parser` is the parser state before the batch.
 ///
-/// One server has to answer all keys of a line. If another node answers lookups of items
+/// The same server has to answer all keys of a line. If another node answers lookups of items
 /// ([`Owner::Remote`]), this server answers only if the key is alone on its line.
 pub(crate) fn next_list_lookup(batch: &Batch<'_>, parser: Parser, owner: Owner) -> Option<usize> {
     let mut before = parser;

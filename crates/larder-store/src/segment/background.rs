@@ -82,7 +82,7 @@ impl Handle {
             flash.note_time(now);
         }
         self.shared.collect();
-        // A flush or an operator may have requested a search.
+        // A flush or an operator may have requested a search for dead items.
         let searching = (searches || self.is_search_requested()) && self.expiry_step();
         let shrinking = self.step_to_limit();
         let aging = self.demote_idle_step();

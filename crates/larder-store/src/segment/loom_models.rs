@@ -321,7 +321,8 @@ fn kind() -> Kind {
     Kind { queue: Queue::Small, lifetime: 0, size: SizeClass::of(1) }
 }
 
-/// The length of the longest item in bytes, and the distance between two items.
+/// The distance between the starts of neighbouring items, which is also the maximum length of an
+/// item, in bytes.
 const ITEM_DISTANCE: usize = 64;
 
 impl Items {

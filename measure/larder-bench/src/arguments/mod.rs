@@ -264,7 +264,7 @@ pub struct Arguments {
     /// with a histogram per second
     #[arg(long, help_heading = OUTPUT)]
     pub hdr_file_prefix: Option<String>,
-    /// Write the statistics of each connection and second to CSV files with this prefix:
+    /// Write per-second statistics of each connection to CSV files with this prefix:
     /// PREFIX-RUN-THREAD-CONNECTION.csv
     #[arg(long, value_name = "PREFIX", conflicts_with_all = ["command", "find_rate"], help_heading = OUTPUT)]
     pub client_stats: Option<String>,

@@ -67,8 +67,9 @@ pub struct Replayed {
     pub stats: HitStats,
     /// Number of sets that the server rejected.
     pub refused: u64,
-    /// Number of hits with a wrong value, including hits before counting starts. A value of the
-    /// right key counts as right even if it has the length from another request.
+    /// Number of hits with a wrong value. Unlike the other counts, it includes the requests that
+    /// only fill the cache. A value of the right key counts as right even if it has the length from
+    /// another request.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,

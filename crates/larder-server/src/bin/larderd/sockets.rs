@@ -37,9 +37,9 @@ pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Binds all sockets. Sockets that systemd passes replace the TCP and unix sockets of the options.
-/// The passed sockets serve memcached's protocols, so the server then has no RESP listener. The
-/// UDP, gateway and replication sockets always come from the options.
+/// Binds all sockets. If systemd passes sockets, they replace the TCP and unix sockets that the
+/// options specify. The passed sockets serve memcached's protocols, so the server then has no RESP
+/// listener. The UDP, gateway and replication sockets always come from the options.
 pub(crate) fn bind(options: &Options) -> Result<BoundSockets, Failure> {
     let os = |error: &dyn Display| failure(EX_OSERR)(error);
     let inherited = activation::inherited(options).map_err(|error| os(&error))?;

@@ -197,7 +197,8 @@ fn documented(text: &str) -> String {
     PAGES.iter().fold(text.to_owned(), |text, page| replaced(&text, page.name, &tables(page)))
 }
 
-/// Returns a table of all metrics with their labels, help and statistics.
+/// Returns a table of all metrics: their labels, their help, and the names of the same values in
+/// `stats`.
 fn metrics_table() -> String {
     let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();
     for (row, metric) in metrics() {

@@ -174,7 +174,7 @@ pub(crate) const BUCKETS: usize = 2;
 pub(crate) struct Lists {
     free: Vec<u32>,
     /// The full pages in the order in which they were filled. A page that could not be emptied is
-    /// at the front.
+    /// put back at the front.
     full: VecDeque<u32>,
     /// The open page of each bucket, and the next block in it. `None` if the bucket has no open
     /// page.

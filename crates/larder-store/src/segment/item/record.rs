@@ -37,7 +37,8 @@ impl<'p> Record<'p> {
         record
     }
 
-    /// Returns the record at `offset` of a restored region, where there may be no item.
+    /// Returns the record at `offset` of a restored region. If no item starts there, the record is
+    /// invalid, and the caller must notice it.
     #[inline]
     pub(crate) fn candidate_at(
         table: &'p Table,

@@ -126,8 +126,8 @@ pub(crate) struct Alloc {
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
-    /// After the limit is lowered, index, ghosts and tags use at most this percentage of all
-    /// segments.
+    /// The limit cannot be lowered so far that the index, ghosts and tags use more than this
+    /// percentage of all segments.
     pub(crate) index_share_max: usize,
 }
 

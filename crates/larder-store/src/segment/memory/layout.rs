@@ -90,8 +90,9 @@ pub(crate) struct Shape {
 impl Shape {
     /// Returns the shape for a limit that may grow to `limit_max`. The shape has blocks for
     /// `threads` handles or for [`BLOCKS_USUAL`], whichever is more. It has fewer blocks if these
-    /// would exceed the share that [`BLOCKS_SHARE`] allows. A block counts items in `classes` size
-    /// classes. Returns `None` if the limit is too low, or higher than locations can address.
+    /// would exceed the share that [`BLOCKS_SHARE`] allows. Each block has counters of items for
+    /// `classes` size classes. Returns `None` if the limit is too low, or higher than locations can
+    /// address.
     pub(crate) fn new(
         limit: usize,
         limit_max: usize,

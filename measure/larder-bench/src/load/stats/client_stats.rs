@@ -1,4 +1,4 @@
-//! Statistics of each connection and second, for `--client-stats`.
+//! Per-second statistics of each connection, for `--client-stats`.
 
 use crate::load::stats::{Kind, histogram};
 use hdrhistogram::Histogram;
