@@ -41,6 +41,8 @@ pub(super) struct ForwarderShared {
     pub(super) state: Mutex<State>,
     /// The number of forwarded batches so far.
     pub(super) forwarded: AtomicU64,
+    /// The number of batches so far that ended without a leader or with a lost connection.
+    pub(super) failures: AtomicU64,
     /// The number of connections to leaders so far.
     pub(super) connections: AtomicU64,
     pub(super) next_route: AtomicU64,

@@ -73,6 +73,11 @@ impl Forwarders {
         self.sum(|shared| &shared.forwarded)
     }
 
+    /// Returns the number of batches so far that ended without a leader or with a lost connection.
+    pub fn failures(&self) -> u64 {
+        self.sum(|shared| &shared.failures)
+    }
+
     /// Returns the number of connections to leaders so far.
     pub fn connections(&self) -> u64 {
         self.sum(|shared| &shared.connections)

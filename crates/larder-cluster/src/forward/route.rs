@@ -159,6 +159,9 @@ impl Route for RemoteRoute {
         } else if outcome != ForwardOutcome::Pending {
             state.batches.remove(at);
         }
+        if matches!(outcome, ForwardOutcome::NoLeader | ForwardOutcome::ConnectionLost) {
+            self.forwarder.0.failures.fetch_add(1, Ordering::Relaxed);
+        }
         state.awaited = (outcome == ForwardOutcome::Pending).then_some(of);
         // The peer answers in order, so an earlier paused reply blocks this one. If the session has
         // sent this request again after a change of the owner, it takes that earlier reply only
@@ -365,6 +368,7 @@ mod tests {
         assert!(route.has_room(&waker), "there is nothing to wait for");
         let after = route.pass(b"get a", false, &waker);
         assert_eq!(route.take(after, &mut Vec::new()), ForwardOutcome::NoLeader);
+        assert_eq!(forwarder.0.failures.load(Ordering::Relaxed), 2);
     }
 
     /// Sets a new connection as the forwarder's current one. Returns the connection, and the

@@ -148,6 +148,14 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .metric("larder_cluster_forwarded_total", &[])
     .shown(MEMBER),
     Row::counter(
+        "forward_failures",
+        Server(|s| s.server.node.forwarders.failures().into()),
+        "Batches of requests that this node could not forward in time, or whose leader did not reply before the \
+         connection to it was lost.",
+    )
+    .metric("larder_cluster_forward_failures_total", &[])
+    .shown(MEMBER),
+    Row::counter(
         "forwarding_connections",
         Server(|s| s.server.node.forwarders.connections().into()),
         "Connections to leaders that this node has opened for forwarding.",
