@@ -5,6 +5,8 @@
 //! table, and `docs/meta-flags.md` is generated from it. The session (`larder-session`) defines the
 //! effect of a flag on an item when it converts a request to an operation. It can query any flag
 //! with [`MetaFlags::has`].
+//!
+//! `docs/internals/changing.md` lists the steps to add a flag.
 
 mod lookup;
 mod table;

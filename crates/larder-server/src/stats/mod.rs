@@ -1,6 +1,7 @@
 //! `stats`: each page consists of rows in `rows/`, which the table in `table.rs` lists. To add a
-//! statistic, add a row. The rows of memcached's statistics keep memcached's names and order. If
-//! Larder lacks the mechanism that a statistic of memcached describes, its row is a constant.
+//! statistic, add a row; `docs/internals/changing.md` lists the steps. The rows of memcached's
+//! statistics keep memcached's names and order. If Larder lacks the mechanism that a statistic of
+//! memcached describes, its row is a constant.
 
 mod metric_help;
 #[cfg(feature = "metrics")]
