@@ -55,6 +55,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
         &[
             "larder-bench",
             "larder-capacity",
+            "larder-client",
             "larder-compare",
             "larder-etcd",
             "larder-replica",
