@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const FOLDER_FILES_MAX: usize = 15;
 const FILE_LINES_MAX: usize = 500;
 /// The start of a comment that states the reason for a longer file.
-const REASON: &str = "One file, because ";
+const REASON: &str = "in one file, because ";
 /// The first line of a generated file starts with this text. Such a file may have any length.
 const GENERATED: &str = "// This file is @generated";
 
