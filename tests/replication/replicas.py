@@ -114,9 +114,13 @@ class Relay:
         while True:
             try:
                 near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.target), TIMEOUT_SECS)
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target), TIMEOUT_SECS)
+            except OSError:
+                near.close()
+                continue
             with self.lock:
                 self.sockets += [near, far]
             for pair in ((near, far), (far, near)):
