@@ -52,6 +52,10 @@ impl<E: Engine> Session<E> {
             return ScatterDecision::Local(1);
         }
         let destinations = Destinations::with_stable_map(cx.host, |destinations| {
+            if is_queued {
+                // The batch may follow a change of the same transaction.
+                destinations.follow_change();
+            }
             let destinations = batch.iter().map(|ready| destination(destinations, state, ready));
             destinations.collect::<ArrayVec<Destination, BATCH_MAX>>()
         });
@@ -140,6 +144,10 @@ impl<E: Engine> Session<E> {
                     }
                     let from = (state.conversation(), input);
                     self.pass_to_all_groups(cx, from, at, (local, &expected), &mut scattered);
+                    if scattered.parts.is_empty() {
+                        // The map no longer has several groups. The next step starts again.
+                        break;
+                    }
                 }
             }
             scattered.len = ready.end;
@@ -190,6 +198,9 @@ impl<E: Engine> Session<E> {
         }
         let looks_up = !ready.kind.changes();
         let destinations = Destinations::with_stable_map(cx.host, |destinations| {
+            if is_queued {
+                destinations.follow_change();
+            }
             let keys = rest.step_by(words_per_key).take(BATCH_MAX);
             keys.map(|key| destinations.next(key, looks_up))
                 .collect::<ArrayVec<Destination, BATCH_MAX>>()

@@ -132,6 +132,10 @@ impl<E: Engine> Session<E> {
                         poll,
                         scratch,
                     );
+                    if scattered.parts.is_empty() {
+                        // The map no longer has several groups. The next step starts again.
+                        break;
+                    }
                 }
             }
             scattered.len = ready.end;

@@ -58,6 +58,11 @@ impl<'h> Destinations<'h> {
         Self { reads_locally: false, ..Self::new(host) }
     }
 
+    /// Makes a replica answer no further lookup itself, because a change may precede it.
+    pub(crate) fn follow_change(&mut self) {
+        self.reads_locally = false;
+    }
+
     /// Calls `find` until the shard map has not changed during the call, and returns the result of
     /// that call. The result then depends on a single version of the map. All requests of a batch
     /// for one key have the same destination, which preserves their order.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 for_each_engine! { many_groups_reply_like_one_server malformed_requests_are_answered_in_order_by_many_groups requests_follow_moved_keys
-resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups a_part_with_a_result_is_not_sent_again a_request_that_is_sent_again_does_not_pass_a_flush an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
+resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups a_part_with_a_result_is_not_sent_again a_request_that_is_sent_again_does_not_pass_a_flush a_replica_answers_no_lookup_behind_a_change_of_its_transaction an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
 only_the_owner_answers_forwarded_requests }
 
 /// A shard map that assigns keys to groups by their last byte.
@@ -473,6 +473,21 @@ fn a_request_that_is_sent_again_does_not_pass_a_flush(engine: TestEngine) {
         let expected = [&["set"; 2][..], &["flush"; 4], &["set"]].concat();
         assert_eq!(*sent.lock().unwrap(), expected);
     }
+}
+
+/// Checks a transaction that a flush divides into several batches.
+fn a_replica_answers_no_lookup_behind_a_change_of_its_transaction(engine: TestEngine) {
+    let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
+    server.host.leads = true;
+    assert_eq!(text(&server.replies_to(&set("b", b"old"))), text(b"STORED\r\n"));
+    (server.host.leads, server.host.serves_reads) = (false, true);
+    server.host.shard_map = by_last_byte(2);
+    let client = TestClient { session: Session::resp(0, false), ..TestClient::new() };
+    let stream = b"*2\r\n$3\r\nGET\r\n$1\r\nb\r\nmulti\r\nset d 1\r\nflushall\r\nget b\r\nexec\r\n";
+    let (replies, _) = Delivery::at_once().run_in(server, client, stream);
+    let queued = "+QUEUED\r\n".repeat(3);
+    let expected = format!("$3\r\nold\r\n+OK\r\n{queued}*3\r\n+OK\r\n+OK\r\n$-1\r\n");
+    assert_eq!(String::from_utf8_lossy(&replies), expected);
 }
 
 /// Checks that the reply to a line of keys ends with an error if the group of some keys has no
