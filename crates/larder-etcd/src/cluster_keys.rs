@@ -60,9 +60,13 @@ impl ClusterKeys {
     /// Reads the changes since the last call, or all keys if a complete read is due. After an
     /// error, the replica is as it was before.
     pub(crate) fn update(&mut self, etcd: &mut Etcd) -> Result<(), CoordinatorError> {
-        let requested_at = Instant::now();
+        let (requested_at, failures) = (Instant::now(), etcd.failures());
         if self.complete_due.is_none() || self.is_due() || !self.read_changes(etcd)? {
-            self.read_all(etcd)?;
+            self.read_all(etcd).inspect_err(|_| {
+                self.complete_due = self.complete_due.map(|_| after(SOON_SECS));
+            })?;
+        } else if etcd.failures() != failures {
+            self.read_all_soon();
         }
         self.read_at = Some(requested_at);
         Ok(())
@@ -97,6 +101,11 @@ impl ClusterKeys {
     pub(crate) fn read_all_soon(&mut self) {
         let soon = after(SOON_SECS);
         self.complete_due = self.complete_due.map(|due| due.min(soon));
+    }
+
+    /// Makes the next read complete.
+    pub(crate) fn read_all_next(&mut self) {
+        self.complete_due = None;
     }
 
     /// Returns whether a complete read is due.

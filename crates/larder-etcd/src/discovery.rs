@@ -82,14 +82,18 @@ impl DiscoveryKeeper {
         (Discovery { version: (list.version + 1) & 0x7fff_ffff, servers }, Some(revision))
     }
 
-    /// Writes a list if the list in etcd has this revision. If another leader has changed the list,
-    /// etcd keeps the list of that leader.
+    /// Writes a list if the one in etcd has this revision. Returns false if another leader has
+    /// changed the list: etcd then keeps the list of that leader.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the list may have been written.
-    pub fn write(&mut self, list: &Discovery, revision: Revision) -> Result<(), CoordinatorError> {
+    pub fn write(
+        &mut self,
+        list: &Discovery,
+        revision: Revision,
+    ) -> Result<bool, CoordinatorError> {
         let text = serde_json::to_vec(list).unwrap_or_default();
-        self.etcd.replace(&self.key(), revision, &text).map(drop)
+        Ok(self.etcd.replace(&self.key(), revision, &text)?.is_some())
     }
 }
 

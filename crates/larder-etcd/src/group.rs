@@ -36,20 +36,22 @@ pub struct EtcdGroup {
     last: Option<(Revision, GroupView)>,
     /// Whether the last two reads have shown the same revision of etcd, and the last one was quick.
     is_quiet: bool,
+    /// Whether a request of the last read has failed, although the read has succeeded.
+    has_failed: bool,
 }
 
 impl EtcdGroup {
     /// Creates a client for a group.
     #[must_use]
     pub fn new(etcd: Etcd, name: GroupName) -> Self {
-        Self { etcd, name, last: None, is_quiet: false }
+        Self { etcd, name, last: None, is_quiet: false, has_failed: false }
     }
 
-    /// Returns the revision of etcd at the last read; `None` before the first read, and after a
-    /// failed read.
+    /// Returns the revision of etcd at the last read; `None` before the first, and if a request of
+    /// that read has failed.
     #[must_use]
     pub fn read_revision(&self) -> Option<Revision> {
-        self.last.as_ref().map(|(revision, _)| *revision)
+        self.last.as_ref().filter(|_| !self.has_failed).map(|(revision, _)| *revision)
     }
 
     /// Reads the group, in a call that has started at `start`.
@@ -140,7 +142,8 @@ pub enum Forgotten {
 
 impl Coordinator for EtcdGroup {
     fn read(&mut self) -> Result<GroupView, CoordinatorError> {
-        let (start, last) = (Instant::now(), self.last.take());
+        let (start, failures, last) = (Instant::now(), self.etcd.failures(), self.last.take());
+        self.has_failed = false;
         if self.is_quiet
             && let Some((revision, view)) = &last
             && self.etcd.revision(&self.name.key("groups"), QUICK_READ_MAX) == Ok(*revision)
@@ -155,6 +158,7 @@ impl Coordinator for EtcdGroup {
         let (revision, view) = self.read_all(start)?;
         let is_same = last.is_some_and(|(before, _)| before == revision);
         self.is_quiet = is_same && start.elapsed() < QUICK_READ_MAX;
+        self.has_failed = self.etcd.failures() != failures;
         self.last = Some((revision, view.clone()));
         Ok(view)
     }

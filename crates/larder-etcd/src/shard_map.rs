@@ -77,6 +77,11 @@ impl EtcdShardMap {
         self.keys.read_all_soon();
     }
 
+    /// Makes the next read return all keys, because etcd has refused a swap.
+    pub fn read_all_next(&mut self) {
+        self.keys.read_all_next();
+    }
+
     /// Returns the keys of the cluster as of the last [`Self::read`].
     #[must_use]
     pub fn keys(&self) -> &ClusterKeys {

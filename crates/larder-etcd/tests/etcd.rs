@@ -162,7 +162,7 @@ fn the_list_of_servers_has_live_nodes_and_survives_a_short_absence() {
         cluster.read().unwrap();
         let (list, replaced) = keeper.compute(cluster.keys());
         if let Some(revision) = replaced {
-            keeper.write(&list, revision).unwrap();
+            assert!(keeper.write(&list, revision).unwrap());
         }
         cluster.read().unwrap();
         assert_eq!(Discovery::listed(cluster.keys()), list);

@@ -109,10 +109,14 @@ impl ShardMapKeeper {
             }
         };
         if let Some(revision) = replaced {
-            if keeper.write(&list, revision).is_err() {
-                return;
+            match keeper.write(&list, revision) {
+                Ok(true) => group.topology.read_soon(),
+                Ok(false) => {
+                    self.lock().read_all_next();
+                    return group.topology.read_soon();
+                }
+                Err(_) => return,
             }
-            group.topology.read_soon();
         }
         *group.discovery.lock().unwrap_or_else(PoisonError::into_inner) = list;
     }
@@ -178,7 +182,10 @@ impl ShardMapKeeper {
                         "migration: the importing group did not take over; this group serves the slots again"
                     );
                 }
-                None => topology.read_soon(),
+                None => {
+                    etcd.read_all_next();
+                    topology.read_soon();
+                }
             }
         }
         Ok(())

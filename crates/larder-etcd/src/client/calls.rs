@@ -51,6 +51,8 @@ pub struct Etcd {
     at: usize,
     login: Option<Login>,
     counters: Arc<EtcdCounters>,
+    /// The number of requests that failed, except for timeouts.
+    failures: u64,
     /// The start of the time limit of the current call; `None` if it starts with the call.
     started: Option<Instant>,
     /// The cluster identity that etcd must have to execute a transaction.
@@ -150,6 +152,7 @@ impl Etcd {
             at: 0,
             login,
             counters,
+            failures: 0,
             started: None,
             identity,
         })
@@ -190,6 +193,7 @@ impl Etcd {
                     continue;
                 }
             }
+            self.failures += u64::from(!error.is_timeout);
             last = error.error;
             // The other servers have the same revisions.
             if lacks_revision(&last) {
@@ -259,6 +263,12 @@ impl Etcd {
         }
     }
 
+    /// Returns the number of requests that failed, except for timeouts. A call can succeed at one
+    /// server after a request to another one has failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures
+    }
+
     /// Requests the current revision of etcd from one server, which must answer within
     /// `time_limit`. The client must have the permission to read `key`.
     pub(crate) fn revision(
@@ -269,12 +279,13 @@ impl Etcd {
         let range = json!({"key": BASE64.encode(key), "count_only": true});
         let (start, token) = (Instant::now(), self.token(time_limit)?);
         let url = self.urls.get(self.at).map_or("", String::as_str);
-        let limit = Some(time_limit);
+        let limit = Some(time_limit.saturating_sub(start.elapsed()).max(Duration::from_millis(1)));
         let answer = post(&self.agent, url, "/v3/kv/range", &range, token.as_deref(), limit);
         self.counters.note(start.elapsed(), answer.is_ok());
         match answer {
             Ok(answer) => revision(&answer),
             Err(error) => {
+                self.failures += u64::from(!error.is_timeout);
                 self.at = (self.at + 1) % self.urls.len();
                 Err(error.error)
             }
