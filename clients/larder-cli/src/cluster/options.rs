@@ -92,6 +92,11 @@ impl NodeArguments {
         tls.load().map(Some).map_err(|error| format!("--tls: {error}"))
     }
 
+    /// Returns whether the command logs in to nodes.
+    pub(super) fn has_login(&self) -> bool {
+        self.password.is_some()
+    }
+
     /// Reads the name and the password. Returns `None` without `--password`.
     pub(super) fn login(&self) -> Result<Option<(String, String)>, String> {
         let Some(file) = &self.password else { return Ok(None) };

@@ -45,7 +45,8 @@ pub(super) struct NodeStatus {
     pub(super) members: String,
     /// The malformed keys of the node.
     pub(super) faults: Vec<MalformedKey>,
-    /// The statistics, or the reason why they are unknown. `None` without an address for clients.
+    /// The statistics, or the reason why they are unknown. `None` without an address for clients,
+    /// and for a node without a lease to which the command would log in.
     pub(super) stats: Option<Result<NodeStats, String>>,
 }
 
@@ -85,7 +86,11 @@ impl ClusterStatus {
     /// Reads the statistics of all nodes that have an address for clients.
     fn read_nodes(&mut self, arguments: &NodeArguments) -> Result<(), String> {
         let nodes = || self.groups.iter().flat_map(|group| &group.nodes);
-        let addresses: BTreeSet<String> = nodes().filter_map(|node| node.clients.clone()).collect();
+        // Another server may have taken over the address of a lost node, and must not receive the
+        // password.
+        let may_ask = |node: &&NodeStatus| node.state != NOT_ALIVE || !arguments.has_login();
+        let asked = nodes().filter(may_ask).filter_map(|node| node.clients.clone());
+        let addresses: BTreeSet<String> = asked.collect();
         let stats = node_stats::read_all(addresses.into_iter().collect(), arguments)?;
         for group in &mut self.groups {
             for node in &mut group.nodes {
@@ -234,13 +239,16 @@ impl NodeStatus {
     }
 }
 
+/// The state of a node without a lease.
+const NOT_ALIVE: &str = "not alive";
+
 fn state(node: &str, view: &GroupView) -> &'static str {
     let incarnation = view.live.get(node);
     let process =
         incarnation.map(|incarnation| Process { node: node.to_owned(), incarnation: *incarnation });
     let record = view.record.as_ref();
     match process {
-        None => "not alive",
+        None => NOT_ALIVE,
         Some(process) if record.is_some_and(|record| record.leader == process) => "leader",
         Some(process) if record.is_some_and(|record| record.in_sync.contains(&process)) => {
             "in sync"

@@ -112,7 +112,7 @@ impl Operation for Stats<'_> {
 
     fn encode(&mut self, connection: &mut Connection) {
         connection.push_request(
-            Frame::Last,
+            Frame::Statistics,
             || check::<Self>(&[]),
             |out| classic::stats(self.0, out),
         );
