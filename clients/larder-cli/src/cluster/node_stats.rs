@@ -117,6 +117,7 @@ impl Connector {
 fn reason(error: &Error, has_login: bool) -> String {
     match error.kind() {
         ErrorKind::Timeout => timeout(),
+        ErrorKind::Connect(error) => escaped(&error.to_string()),
         ErrorKind::Refused(line) if line.contains("unauthenticated") && !has_login => {
             "the node requires a login: set --password".to_owned()
         }
