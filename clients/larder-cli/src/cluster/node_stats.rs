@@ -175,10 +175,14 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            for page in reply.split_inclusive("END\r\n") {
+            let mut pages = reply.split_inclusive("END\r\n");
+            let mut next = Some(pages.next().unwrap_or_default());
+            // Closing a connection with an unread request would reset it.
+            while let Some(page) = next {
                 let mut request = [0; 64];
                 let _ = stream.read(&mut request);
                 let _ = stream.write_all(page.as_bytes());
+                next = pages.next();
             }
             std::thread::sleep(if stays { 2 * REPLY_TIME_MAX } else { Duration::ZERO });
         });
