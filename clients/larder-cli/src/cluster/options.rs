@@ -79,17 +79,11 @@ impl NodeArguments {
         if !self.tls {
             return Ok(None);
         }
-        let mut tls = Tls::new();
-        if let Some(file) = &self.tls_ca {
-            tls = tls.ca_file(file);
-        }
-        if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            tls = tls.client_certificate(certificate, key);
-        }
-        if let Some(name) = &self.tls_server_name {
-            tls = tls.server_name(name);
-        }
-        tls.load().map(Some).map_err(|error| format!("--tls: {error}"))
+        let files = [&self.tls_ca, &self.tls_cert, &self.tls_key].map(Option::as_ref);
+        let [authorities, certificate, key] = files;
+        Tls::load_parts(authorities, certificate, key, self.tls_server_name.clone())
+            .map(Some)
+            .map_err(|error| format!("--tls: {error}"))
     }
 
     /// Returns whether the command logs in to nodes.
