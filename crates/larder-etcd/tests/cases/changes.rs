@@ -1,6 +1,6 @@
 //! Reads that request only the changes since the last one.
 
-use crate::etcd_server::{named, start};
+use crate::etcd_server::{Server, named, start};
 use crate::{ALL_KEYS, addresses, delete, overwrite, post, process, record};
 use larder_etcd::{Discovery, Etcd, EtcdGroup, EtcdSettings, EtcdShardMap, Presence, TimeLimits};
 use larder_replica::{Coordinator, ShardMap};
@@ -34,14 +34,17 @@ fn a_group_that_has_not_changed_is_read_by_the_revision_of_etcd() {
     }
 }
 
+/// Creates a client that uses the second server once the first one is unreachable.
+fn of_both(first: &Server, second: &Server) -> Etcd {
+    let urls = vec![first.url.clone(), second.url.clone()];
+    let settings = EtcdSettings { urls, ..EtcdSettings::default() };
+    Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap()
+}
+
 #[test]
 fn an_etcd_that_has_lost_its_data_is_read_completely() {
     let (Some(first), Some(second)) = (start(), start()) else { return };
-    let settings = EtcdSettings {
-        urls: vec![first.url.clone(), second.url.clone()],
-        ..EtcdSettings::default()
-    };
-    let open = || Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap();
+    let open = || of_both(&first, &second);
     let (a, b) = (process("a", 1), process("b", 2));
     overwrite(&first, "other", "");
     first.group("0").swap(0, &record(1, &a)).unwrap().unwrap();
@@ -79,12 +82,7 @@ fn wait_for_complete_read(replica: &EtcdShardMap) {
 #[test]
 fn after_a_failed_request_a_replica_is_replaced_even_if_etcd_has_a_later_revision() {
     let (Some(first), Some(second)) = (start(), start()) else { return };
-    let settings = EtcdSettings {
-        urls: vec![first.url.clone(), second.url.clone()],
-        ..EtcdSettings::default()
-    };
-    let etcd = Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap();
-    let mut map = EtcdShardMap::new(etcd, "demo".to_owned());
+    let mut map = EtcdShardMap::new(of_both(&first, &second), "demo".to_owned());
     let (a, b) = (process("a", 1), process("b", 2));
     first.group("0").swap(0, &record(1, &a)).unwrap().unwrap();
     second.group("0").swap(0, &record(1, &b)).unwrap().unwrap();
