@@ -8,6 +8,10 @@
 //! deleted, and a complete read follows. No sequence of changes between two reads is missed: a key
 //! that was deleted and written again is in the reply, too.
 //!
+//! Until that complete read, the replica may have a value that was replaced before its key was
+//! deleted. A node that used such an earlier shard map would remove the items of slots that it has
+//! imported. So each read also requests the map itself.
+//!
 //! This holds for one history of revisions. An etcd that is restored from a backup has another
 //! history. So a complete read also follows a failed request, and complete reads repeat at an
 //! interval. Their times are random, because each node makes such reads.
@@ -73,7 +77,8 @@ impl ClusterKeys {
     }
 
     fn read_all(&mut self, etcd: &mut Etcd) -> Result<(), CoordinatorError> {
-        let Changes { keys, count, revision } = read(etcd, &Range::Under(self.prefix.clone()))?;
+        let all = Range::Under(self.prefix.clone());
+        let Changes { keys, count, revision, .. } = self.read(etcd, &all)?;
         self.keys = keys.into_iter().map(|one| (one.key.clone(), one)).collect();
         self.equal_names = count.saturating_sub(self.keys.len() as u64);
         (self.revision, self.complete_due) = (revision, Some(after(COMPLETE_READ_SECS)));
@@ -84,17 +89,32 @@ impl ClusterKeys {
     /// Reads the changes. Returns false if etcd has lost its last revisions.
     fn read_changes(&mut self, etcd: &mut Etcd) -> Result<bool, CoordinatorError> {
         let since = Range::ChangedUnder(self.prefix.clone(), self.revision + 1);
-        let changes = read(etcd, &since).inspect_err(|_| self.read_all_soon());
-        let Changes { keys, count, revision } = changes?;
+        let changes = self.read(etcd, &since).inspect_err(|_| self.read_all_soon());
+        let Changes { keys, map, count, revision } = changes?;
         if revision < self.revision {
             return Ok(false);
         }
-        self.keys.extend(keys.into_iter().map(|one| (one.key.clone(), one)));
+        self.keys.remove(&self.map_key());
+        self.keys.extend(keys.into_iter().chain(map).map(|one| (one.key.clone(), one)));
         self.revision = revision;
         if self.keys.len() as u64 + self.equal_names != count {
             self.read_all_soon();
         }
         Ok(true)
+    }
+
+    fn read(&self, etcd: &mut Etcd, range: &Range) -> Result<Changes, CoordinatorError> {
+        let map = Range::One(self.map_key());
+        let done = etcd.transact(&[], &[range.request(), map.request()], &[])?;
+        let missing = CoordinatorError::MalformedReply("the keys of the cluster");
+        let mut ranges = done.ranges.into_iter();
+        let reply = (ranges.next(), ranges.next(), done.counts.first());
+        let (Some(keys), Some(map), Some(&count)) = reply else { return Err(missing) };
+        Ok(Changes { keys, map: map.into_iter().next(), count, revision: done.revision })
+    }
+
+    fn map_key(&self) -> String {
+        format!("{}map", self.prefix)
     }
 
     /// Plans a complete read, because the replica may have keys or values that etcd does not have.
@@ -153,15 +173,9 @@ fn after(seconds: TimeRange<f64>) -> Instant {
 /// The reply to a read of a range.
 struct Changes {
     keys: Vec<KeyValue>,
+    /// The shard map, if etcd has one.
+    map: Option<KeyValue>,
     /// The number of all keys in the range.
     count: u64,
     revision: Revision,
-}
-
-fn read(etcd: &mut Etcd, range: &Range) -> Result<Changes, CoordinatorError> {
-    let done = etcd.transact(&[], &[range.request()], &[])?;
-    let missing = CoordinatorError::MalformedReply("the keys of the cluster");
-    let reply = (done.ranges.into_iter().next(), done.counts.first());
-    let (Some(keys), Some(&count)) = reply else { return Err(missing) };
-    Ok(Changes { keys, count, revision: done.revision })
 }

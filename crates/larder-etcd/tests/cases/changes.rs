@@ -98,6 +98,24 @@ fn after_a_failed_request_a_replica_is_replaced_even_if_etcd_has_a_later_revisio
     assert_eq!(map.read().unwrap().leaders["0"].record.leader, b);
 }
 
+#[test]
+fn a_replica_never_has_an_earlier_map_than_etcd() {
+    let Some(server) = start() else { return };
+    let mut replica = EtcdShardMap::new(server.client(), "demo".to_owned());
+    server.group("0").swap(0, &record(1, &process("a", 1))).unwrap().unwrap();
+    let owned_by = |group: &str| format!(r#"{{"slots":{{"{group}":"0-4095"}}}}"#);
+    overwrite(&server, "map", &owned_by("0"));
+    assert!(replica.read().unwrap().map.is_some());
+    // Until the complete read that follows the deletion of a key, the replica has deleted keys.
+    overwrite(&server, "map", &owned_by("1"));
+    delete(&server, "groups/0");
+    let view = replica.read().unwrap();
+    assert_eq!(view.map.unwrap().owner_of(0), Some("1"));
+    overwrite(&server, "map", &owned_by("2"));
+    delete(&server, "map");
+    assert_eq!(replica.read().unwrap().map, None, "not the map that was replaced");
+}
+
 /// The text of all keys and values of a replica.
 fn contents(map: &mut EtcdShardMap) -> String {
     let view = map.read().unwrap();
@@ -162,6 +180,10 @@ fn reads_return_every_change_and_complete_reads_follow_only_deletions() {
     put_record("3", 0);
     delete(&server, "groups/3");
     check("a key written and deleted", false);
+    delete(&server, "map");
+    check("a deletion of the map", false);
+    overwrite(&server, "map", &map("0-4095"));
+    check("a map written again", false);
     post(&server, "/v3/kv/deleterange", ALL_KEYS);
     check("all keys deleted", true);
     check("no key", false);
