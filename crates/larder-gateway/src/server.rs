@@ -6,9 +6,11 @@ use crate::http;
 use crate::items::Items;
 use crate::server_view::ServerView;
 use crate::web::app::{App, Shared};
-use crate::web::connections::{Activity, Connections, EndOrder, LongLivedResponse, OpenConnection};
+use crate::web::connections::{
+    Activity, Connections, EndOrder, LONG_IDLE, LongLivedResponse, OpenConnection,
+};
 use crate::web::idle::IdleStream;
-use crate::web::memory::{Busy, Purpose, Reservation};
+use crate::web::memory::{Busy, Purpose, Reservation, WAIT_STEP};
 use crate::web::progress::{RequestBody, RequestResources, ResponseBody, UnreadBody};
 use crate::worker::{CacheItems, drop_handle};
 use axum::Router;
@@ -29,7 +31,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -273,7 +275,11 @@ impl Acceptor {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    if let Some(reserved) = self.reserve().await {
+                    let reserved = tokio::select! {
+                        reserved = self.reserve() => reserved,
+                        _ = &mut end => break,
+                    };
+                    if let Some(reserved) = reserved {
                         let counted = OpenConnection::new(&self.app.view);
                         self.serve(stream, (reserved, counted));
                     }
@@ -289,21 +295,31 @@ impl Acceptor {
         }
     }
 
-    /// Reserves memory for a connection. Closes idle and slow connections if necessary. Returns
-    /// `None` if the memory limit is reached and no connection is idle or slow.
+    /// Reserves memory for a connection. If there is not enough, closes slow connections and those
+    /// that have been idle for [`LONG_IDLE`], or waits until requests release memory. Waits for at
+    /// most [`LONG_IDLE`]: after that time, each connection that was idle may be closed. Returns
+    /// `None` if all connections then have active requests.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
+        let started = Instant::now();
         loop {
             if reserved.grow_for(Purpose::Connection, len) {
                 return Some(reserved);
             }
-            if !self.app.connections.close_one() {
+            if self.app.connections.close_long_idle() {
+                // Yield, so that the task of the closed connection can finish and release its
+                // memory.
+                yield_now().await;
+            } else if started.elapsed() < LONG_IDLE {
+                // A connection that has been idle for a shorter time may have sent requests that
+                // this thread has not read yet.
+                let freed = self.app.view.web_counts().freed();
+                let _ = timeout(WAIT_STEP, freed.notified()).await;
+            } else {
                 tracing::debug!("gateway: refused a connection: no memory");
                 return None;
             }
-            // Yield, so that the task of the closed connection can finish and release its memory.
-            yield_now().await;
         }
     }
 

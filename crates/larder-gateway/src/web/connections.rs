@@ -24,9 +24,9 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
-/// When a body or a reply needs memory, the server may close a connection that has been idle for
-/// this time.
-const LONG_IDLE: Duration = Duration::from_secs(1);
+/// When a body, a reply or a new connection needs memory, the server may close a connection that
+/// has been idle for this time.
+pub(crate) const LONG_IDLE: Duration = Duration::from_secs(1);
 /// When a connection is closed, it has this time to send its peer the number of the last accepted
 /// request (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
@@ -134,12 +134,6 @@ impl Connections {
         let Some((index, _)) = slow else { return false };
         open.swap_remove(index).close(Duration::ZERO);
         true
-    }
-
-    /// Closes an idle or slow connection at once. Its memory is released when its task has ended.
-    /// Returns false if none may be closed.
-    pub(crate) fn close_one(&self) -> bool {
-        close_one(&mut self.open(), Duration::ZERO, Duration::ZERO).is_some()
     }
 
     /// Closes a slow connection, or one that has been idle for [`LONG_IDLE`]. A connection that has

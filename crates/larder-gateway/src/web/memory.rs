@@ -17,8 +17,8 @@ const STEP: usize = 8 << 10;
 const WAITING_MAX: usize = 2 << 20;
 /// The maximum time that a request waits for memory. Most requests finish within milliseconds.
 const WAIT_TIME: Duration = Duration::from_secs(3);
-/// The interval at which a waiting request looks for memory that other protocols have released.
-const WAIT_STEP: Duration = Duration::from_millis(20);
+/// The interval at which a waiting request or connection looks for memory that other protocols have released.
+pub(crate) const WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// The error of a request that currently does not fit in the memory limit. The client can retry in
 /// a second.
