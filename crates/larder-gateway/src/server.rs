@@ -7,7 +7,7 @@ use crate::items::Items;
 use crate::server_view::ServerView;
 use crate::web::app::{App, Shared};
 use crate::web::connections::{
-    Activity, Connections, EndOrder, LONG_IDLE, LongLivedResponse, OpenConnection,
+    Activity, Connections, EndOrder, LongLivedResponse, OpenConnection, REQUEST_TIME,
 };
 use crate::web::idle::IdleStream;
 use crate::web::memory::{Busy, Purpose, Reservation, WAIT_STEP};
@@ -295,10 +295,9 @@ impl Acceptor {
         }
     }
 
-    /// Reserves memory for a connection. If there is not enough, closes slow connections and those
-    /// that have been idle for [`LONG_IDLE`], or waits until requests release memory. Waits for at
-    /// most [`LONG_IDLE`]: after that time, each connection that was idle may be closed. Returns
-    /// `None` if all connections then have active requests.
+    /// Reserves memory for a connection. If there is not enough, closes connections that are slow or
+    /// have been idle for a second, or waits until requests release memory. Returns `None` after
+    /// [`REQUEST_TIME`]: all connections have made progress within that time.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
@@ -311,7 +310,7 @@ impl Acceptor {
                 // Yield, so that the task of the closed connection can finish and release its
                 // memory.
                 yield_now().await;
-            } else if started.elapsed() < LONG_IDLE {
+            } else if started.elapsed() < REQUEST_TIME {
                 // A connection that has been idle for a shorter time may have sent requests that
                 // this thread has not read yet.
                 let freed = self.app.view.web_counts().freed();

@@ -19,14 +19,14 @@ use tokio::time::sleep;
 
 /// The server closes a connection with a request in favour of another connection only if the first
 /// one has made no progress for this time.
-const REQUEST_TIME: Duration = Duration::from_secs(5);
+pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// This number of transferred bytes counts as progress. A connection that transfers fewer bytes
 /// within [`REQUEST_TIME`] is slow.
 const PROGRESS_LEN: usize = 16 << 10;
 
 /// When a body, a reply or a new connection needs memory, the server may close a connection that
 /// has been idle for this time.
-pub(crate) const LONG_IDLE: Duration = Duration::from_secs(1);
+const LONG_IDLE: Duration = Duration::from_secs(1);
 /// When a connection is closed, it has this time to send its peer the number of the last accepted
 /// request (HTTP/2's GOAWAY).
 const CLOSE_TIME: Duration = Duration::from_secs(1);
