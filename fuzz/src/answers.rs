@@ -14,8 +14,8 @@ pub const READERS: [ReadAnswer; 3] = [read_text, read_binary, read_resp];
 /// reader has requested.
 ///
 /// # Panics
-/// The reader consumes no bytes or more than the input has, or it reports an incomplete reply but
-/// requests no more bytes than the input already has.
+/// The reader consumes no bytes or more bytes than the input contains, or reports an incomplete
+/// reply without requesting more bytes than the input contains.
 pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> Vec<String> {
     let (mut seen, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
     for piece in pieces {

@@ -5,8 +5,8 @@ use larder_protocol::{Get, Parsed, Parser, Recovery, ReplyFormat, Request};
 /// Parses a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The parser consumes no bytes or more than the input has, or it waits for the rest of a value
-/// that is already complete.
+/// The parser consumes no bytes or more bytes than the input contains, or waits for the rest of a
+/// value that is already complete.
 pub fn requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let mut reader = Reader::default();
     for piece in pieces {

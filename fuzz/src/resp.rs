@@ -12,8 +12,8 @@ const BOUNDS: Bounds =
 /// Reads a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The reader consumes no bytes or more than the input has, it requests no further bytes after an
-/// incomplete request, or the fast path for `GET` and the reader give different results.
+/// The reader consumes no bytes or more bytes than the input contains, or requests no further bytes
+/// after an incomplete request, or its result differs from that of the fast path for `GET`.
 pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let (mut seen, mut input) = (Vec::new(), Vec::new());
     let mut oversized: Option<OversizedRest> = None;
