@@ -72,8 +72,8 @@ pub enum BenchError {
     },
 }
 
-/// Returns the second half of the [`BenchError::SearchEndedEarly`] message. It says whether there
-/// are results, and which runs they cover.
+/// Returns the second half of the [`BenchError::SearchEndedEarly`] message. This half says whether
+/// there are results, and which runs they cover.
 fn covered(complete_runs: usize) -> &'static str {
     match complete_runs {
         0 => "it was the first run, so there are no results",
@@ -191,7 +191,8 @@ fn find_rate(
             return Err(BenchError::SearchEndedEarly { reason, complete_runs: number - 1 });
         }
         settings.fill = false;
-        // Removes the faults of the fill from the run. They must not count against the first rate.
+        // Removes the faults of the fill from the run, because they must not count against the
+        // first rate.
         fill_faults.append(&mut measured.outcome.take_fill_faults());
         Ok(step(rate, bound, arguments.max_faults, &measured))
     });
@@ -240,9 +241,9 @@ fn write_search(
     written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
 
-/// Sets `interrupted` on the first SIGINT or SIGTERM. If another signal arrives more than
-/// [`SAME_SIGNAL`] after the first, stops the process, because a run that is still connecting can
-/// take minutes to stop.
+/// Sets `interrupted` on the first SIGINT or SIGTERM. Stops the process if another signal arrives
+/// more than [`SAME_SIGNAL`] after the first, because a run that is still connecting can take
+/// minutes to stop.
 fn watch_signals(interrupted: Arc<AtomicBool>) {
     // Without a handler, a signal stops the process at once.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
@@ -328,7 +329,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Removes the files that [`open`](Self::open) has created, after a run without results.
+    /// Removes the files that [`open`](Self::open) has created. The caller uses it after a run
+    /// without results.
     fn remove_created(&self) {
         for path in &self.created {
             // An empty file that cannot be removed does no harm.
@@ -393,8 +395,8 @@ fn write_text(arguments: &Arguments, text: &str, out: &mut dyn Write) -> Result<
     }
 }
 
-/// Returns a function that shows progress in one line of standard error, if that is a terminal and
-/// the run is not `quiet`.
+/// Returns a function that shows progress in one line of standard error, if standard error is a
+/// terminal and the run is not `quiet`.
 fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
     let watched = !quiet && io::stderr().is_terminal();
     move |progress| {

@@ -138,8 +138,8 @@ impl Side {
     /// Returns the reason for the failure of the cell's first failed run, or `None` if no run
     /// failed.
     fn failure(&self, place: &Cell) -> Option<&str> {
-        let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
-        there.find_map(Record::failure)
+        let mut records = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
+        records.find_map(Record::failure)
     }
 
     /// Returns the values of each compared metric in each cell, one per run. Omits cells with a

@@ -243,7 +243,7 @@ fn failures(records: &[Record], folder: &Path) -> Result<(), Error> {
     })
 }
 
-/// The command line, with the options that affect results.
+/// Formats the command line with the options that affect results.
 impl fmt::Display for Arguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "larder compare {}", self.suite.display())?;

@@ -85,11 +85,11 @@ impl Witness {
             }
         };
         self.result.items_after = items(&mut connection)?;
-        self.look(&mut connection).map_err(described)
+        self.check_items(&mut connection).map_err(described)
     }
 
     /// Counts items that are missing, have a wrong value, or have reappeared after their deletion.
-    fn look(&mut self, connection: &mut Connection) -> io::Result<()> {
+    fn check_items(&mut self, connection: &mut Connection) -> io::Result<()> {
         for keys in keys(CHANGED).chunks(BATCH_MAX) {
             let result = &mut self.result;
             connection.get(keys, |_, value| match value {
@@ -124,8 +124,8 @@ impl Witness {
     }
 }
 
-/// Describes violations of the server: wrong values, and deleted items that have reappeared.
-/// Returns `None` if there are none.
+/// Describes errors of the server: wrong values, and deleted items that have reappeared. Returns
+/// `None` if there are none.
 pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {

@@ -54,12 +54,12 @@ pub struct Interval {
 
 impl Interval {
     /// Returns the exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`,
-    /// from the rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two elements of the
-    /// sorted list of all ratios of a number in `ours` to a number in `theirs`. Source: L. E.
-    /// Moses; see Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd edition,
-    /// section 4.3. The book describes the method for differences; it applies here to the
-    /// logarithms. Returns `None` if either side has fewer than three numbers, or if a number is
-    /// not positive.
+    /// from the rank-sum test of Wilcoxon, Mann and Whitney. The ends of the interval are two
+    /// elements of the sorted list of all ratios of a number in `ours` to a number in `theirs`.
+    /// Source: L. E. Moses; see Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd
+    /// edition, section 4.3. The book describes the method for differences; this function applies
+    /// it to logarithms. Returns `None` if either side has fewer than three numbers, or if a number
+    /// is not positive.
     #[must_use]
     pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let few = ours.len().min(theirs.len()) < RUNS_MIN;

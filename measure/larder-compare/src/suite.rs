@@ -345,8 +345,8 @@ impl Workload {
 
 impl Restart {
     /// Checks that the load has a `--test-time` longer than `after_secs` and no `--fill`. On all
-    /// servers, it must use a protocol of memcached without TLS and login, because the check of the
-    /// items does.
+    /// servers, the load must use one of memcached's protocols without TLS and login, because the
+    /// check of the items does.
     fn check(&self, load: &Settings, servers: &[Server]) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());

@@ -45,11 +45,11 @@ pub fn command(arguments: &Arguments) -> io::Result<()> {
         for event in &events {
             if event.token() == LISTENER {
                 accept(&listener, &poll, &mut connections)?;
-            } else if let Some(place) = connections.get_mut(event.token().0)
-                && let Some(stream) = place
+            } else if let Some(slot) = connections.get_mut(event.token().0)
+                && let Some(stream) = slot
                 && !answer(stream, &mut input, &value)
             {
-                *place = None;
+                *slot = None;
             }
         }
     }

@@ -39,7 +39,8 @@ pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     let mut child = command.spawn().ok()?;
     let mut printed = String::new();
     if wait(&mut child, VERSION_TIMEOUT).is_some() {
-        // Reads only after the program's exit, because its output fits the pipe's buffer.
+        // Reads only after the program's exit. The pipe's buffer has room for the output, so the
+        // program does not block.
         let _ = child.stdout.take()?.read_to_string(&mut printed);
     } else {
         let _ = child.kill();

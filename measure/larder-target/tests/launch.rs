@@ -31,10 +31,10 @@ fn with_word(word: &str) -> Vec<String> {
 }
 
 /// Waits until a condition holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
+fn until(condition: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{condition}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -35,8 +35,8 @@ impl Form {
         }
     }
 
-    /// Parses a line. The record has the time in the line, which the caller makes relative to the
-    /// start of the trace.
+    /// Parses a line. The record's time is the time in the line; the caller makes it relative to
+    /// the start of the trace.
     pub(crate) fn record(self, line: &[u8]) -> Result<Record<'_>, &'static str> {
         match self {
             Self::LookAside => look_aside(line),

@@ -49,8 +49,8 @@ pub trait Harness {
 
     /// Returns the duration of a server outage. The outage begins at the start of the first
     /// operation that fails or takes at least [`OUTAGE_MIN`]. It ends when an operation succeeds:
-    /// the slow operation itself, or a later one. Returns `None` if no such operation succeeds
-    /// within [`RECOVERY_MAX`].
+    /// the slow operation itself, or a later one. Returns `None` if no outage ends within
+    /// [`RECOVERY_MAX`].
     ///
     /// # Errors
     /// The client cannot be created.

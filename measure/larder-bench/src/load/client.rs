@@ -38,8 +38,8 @@ struct Routing {
 }
 
 impl Client {
-    /// Opens the connections of client `index` of the run. If a later step opens them, only
-    /// prepares them.
+    /// Opens the connections of client `index` of the run, or only prepares them if a later step of
+    /// the run opens them.
     ///
     /// # Errors
     /// A connection cannot be opened, or the distribution of keys or the shares of the key spaces
@@ -120,7 +120,7 @@ impl Client {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Returns whether a request remains and may be sent now. A request may be sent if all
+    /// Returns whether a request remains and can be sent now. A request can be sent if all
     /// connections are open and, unless the pipeline is sliding, all replies have arrived.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
@@ -214,7 +214,7 @@ impl Client {
     }
 
     /// Writes one request into the output buffers of its connections. If one of these connections
-    /// is lost, counts its part of the request in `unsent`. Latency counts from `at`.
+    /// is lost, counts that connection's part of the request in `unsent`. Latency counts from `at`.
     pub(crate) fn enqueue(
         &mut self,
         load: &Load,

@@ -124,7 +124,7 @@ type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
 /// One second of a run. The last second can be shorter. Latencies are in microseconds.
 #[derive(Debug, Serialize)]
 struct JsonSecond {
-    /// Which second of the run this is, counted from 0.
+    /// Index of this second in the run, from 0.
     second: usize,
     requests: u64,
     errors: u64,

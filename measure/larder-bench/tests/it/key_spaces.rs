@@ -59,7 +59,7 @@ fn ask(server: &Server, line: &str) -> String {
 /// an expiry.
 ///
 /// A dump lacks items that memcached's maintenance thread moves during the dump. So this function
-/// repeats the dump until it has all items.
+/// repeats the dump until a dump contains all items.
 fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
     let stats = ask(server, "stats");
     let items = stats.lines().find_map(|line| line.strip_prefix("STAT curr_items ")).unwrap();

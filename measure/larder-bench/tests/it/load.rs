@@ -117,9 +117,9 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
         })
     };
     // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, at even
-    // intervals. If the load generator has to wait for a processor at the end, it does not send the
-    // last requests. If the test has to wait for a processor, it stops the server too late. In both
-    // cases, the test repeats the load.
+    // intervals. If the load generator waits for a processor at the end of the run, it does not
+    // send the last requests. If the test waits for a processor, it stops the server too late. In
+    // both cases, the test repeats the load.
     let begun = Instant::now();
     let mut total = stalled();
     let is_disturbed = |total: &Command| total.requests < 5900 || total.latency.max < 450e3;
@@ -151,8 +151,8 @@ fn bursts_that_were_due_during_a_stall_are_sent_later() {
         let late = measured.histograms["total"].count_between(100_000_000, u64::MAX);
         let total = measured.outcome.total();
         assert!(total.requests <= 6000 && total.latency.max >= 400e3, "{total:?}");
-        // 20 bursts of each connection waited for more than 100 ms. If the load generator had to
-        // wait for a processor, the test repeats the load.
+        // 20 bursts of each connection waited for more than 100 ms. If the load generator waited
+        // for a processor, the test repeats the load.
         if total.requests == 6000 && (60..=1000).contains(&late) {
             break;
         }
@@ -181,9 +181,9 @@ fn the_closed_loop_sends_fewer_requests_during_a_stall() {
 fn the_open_loop_keeps_its_rate() {
     let server = Server::memcached();
     for depth in ["--pipeline 1", "--pipeline 10"] {
-        // If the load generator has to wait for a processor at the end, it does not send the last
-        // requests. The test then repeats the load. A load never sends more requests than the rate
-        // allows.
+        // If the load generator waits for a processor at the end of the run, it does not send the
+        // last requests. The test then repeats the load. A load never sends more requests than the
+        // rate allows.
         let begun = Instant::now();
         loop {
             let measured = server.load(&format!("-t 2 -c 5 --rate 3000 --test-time 2 {depth}"));

@@ -91,8 +91,11 @@ impl View {
     /// Returns the metrics to plot in this view.
     pub(crate) fn metrics(&self, summary: &Summary) -> Vec<Metric> {
         let tables = || self.tables.iter().map(|number| &summary.tables[*number]);
-        let there = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
-        Metric::ALL.into_iter().filter(|metric| metric.is_compared() && there(metric)).collect()
+        let is_measured = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
+        Metric::ALL
+            .into_iter()
+            .filter(|metric| metric.is_compared() && is_measured(metric))
+            .collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Interpretation of replies: counts responses, and detects the last response to a request.
 //!
-//! This module has no socket. A [`Source`] decodes responses. It attributes each of them to the
+//! This module uses no socket. A [`Source`] decodes responses, and attributes each of them to the
 //! oldest outstanding request, a [`PendingRequest`].
 
 use crate::load::items::spaces::Space;
@@ -165,8 +165,8 @@ impl PendingRequest {
     }
 
     /// Counts one response to a custom command or to a recorded request. For these requests, the
-    /// field `keys` is the number of outstanding responses, including this one. Once the first line
-    /// of a reply of several lines has arrived, it is 0.
+    /// field `keys` is the number of outstanding responses, including the current one. After the
+    /// first line of a multi-line reply, the field is 0.
     fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
         let mut error = None;
         let command = stats.of(self.kind);
@@ -207,7 +207,7 @@ impl PendingRequest {
         self.kind
     }
 
-    /// Returns the time for which the request has waited until `now`, in nanoseconds.
+    /// Returns the request's waiting time at `now`, in nanoseconds.
     pub(crate) fn waited(&self, now: u64) -> u64 {
         now.saturating_sub(self.at)
     }
@@ -247,7 +247,7 @@ impl PendingRequest {
                 self.keys = self.keys.saturating_sub(1);
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
-            // For a set, this means that the value was not stored.
+            // For a set, this response means that the value was not stored.
             Answer::NotFound { .. } | Answer::NotStored { .. } => {
                 command.misses += 1;
                 self.keys = self.keys.saturating_sub(1);
@@ -298,10 +298,10 @@ impl PendingRequest {
     }
 }
 
-/// Returns whether `value` is the right one for its key. The first `asked` elements of `keys` are
-/// the keys of the request. If the response contains the key's name, `name` selects the key among
-/// them; without `name`, it is the first key. Removes the key from `keys`. If no requested key has
-/// this name, removes the first key and returns false.
+/// Returns whether `value` is the correct value of its key. The first `asked` elements of `keys`
+/// are the keys of the request. `name` is the name of the key in the response; without a name, the
+/// key is the first element. Removes the key from `keys`. If no requested key has this name,
+/// removes the first key and returns false.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],

@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// The connection accepts no further request while it has at least this many unsent bytes.
+    /// The connection accepts no further request while at least this many bytes are unsent.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
@@ -45,8 +45,8 @@ pub(crate) struct Connection {
     settable: VecDeque<Recorded>,
     /// Sets that follow misses in a trace. The client moves them to its queue.
     sets: Vec<Recorded>,
-    /// The last time at which the full pipeline or the full output buffer became free for another
-    /// request, in nanoseconds since the start of the run.
+    /// The last time at which a full pipeline or a full output buffer got room for another request,
+    /// in nanoseconds since the start of the run.
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
@@ -142,8 +142,8 @@ impl Connection {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
 
-    /// Returns whether `--reconnect-interval` requires a reconnect now: all requests before it were
-    /// sent and answered.
+    /// Returns whether `--reconnect-interval` requires a reconnect now: the interval's requests
+    /// were all sent and answered.
     pub(crate) fn is_used_up(&self) -> bool {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
@@ -299,8 +299,8 @@ impl Connection {
         self.pending.len()
     }
 
-    /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from
-    /// `at`; for a recorded request of an open loop, from its due time.
+    /// Writes a request into the output buffer, for [`send`](Self::send). The request's latency
+    /// counts from `at` or, for a recorded request of an open loop, from its due time.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -473,7 +473,7 @@ impl Connection {
     ) -> io::Result<()> {
         let Self { input, pending, keys, last_error, client, settable, sets, free_at, .. } = self;
         // Number of pending requests after the last error, or at the start of this call.
-        let mut pending_then = pending.len();
+        let mut pending_after_error = pending.len();
         let was_full = pending.len() >= load.settings.pipeline;
         loop {
             let kind = pending.front().map(|asked| asked.kind);
@@ -508,7 +508,7 @@ impl Connection {
                 Meaning::Last | Meaning::More => (),
                 Meaning::LastError(text) | Meaning::MoreErrors(text) => {
                     *last_error = Some(shown(text));
-                    pending_then = pending.len();
+                    pending_after_error = pending.len();
                 }
                 Meaning::Unexpected => return Err(malformed(input.bytes())),
             }
@@ -521,7 +521,7 @@ impl Connection {
             input.start += len;
         }
         // A request was completed after the last error, so the last reply is not an error.
-        if last_error.is_some() && pending_then != pending.len() {
+        if last_error.is_some() && pending_after_error != pending.len() {
             *last_error = None;
         }
         if was_full && pending.len() < load.settings.pipeline {
@@ -553,12 +553,12 @@ const UNSENT_MIN: usize = 64 << 10;
 
 fn malformed(bytes: &[u8]) -> io::Error {
     // The first bytes of a TLS record of the type `alert`.
-    let what = if bytes.starts_with(&[0x15, 0x03]) {
+    let message = if bytes.starts_with(&[0x15, 0x03]) {
         "the server expects TLS on this port; add --tls".to_owned()
     } else {
         format!("unexpected answer \"{}\"; check --protocol", shown(bytes))
     };
-    io::Error::new(ErrorKind::InvalidData, what)
+    io::Error::new(ErrorKind::InvalidData, message)
 }
 
 #[cfg(test)]
@@ -576,7 +576,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// Each of 64 connections may have 4 MiB of unsent bytes: four sets of 1 MiB.
+    /// Each of 64 connections can have 4 MiB of unsent bytes: four sets of 1 MiB.
     #[test]
     fn large_recorded_values_shorten_the_pipeline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -604,7 +604,8 @@ mod tests {
         assert_eq!(written(1 << 20, 1000), (504, 4));
     }
 
-    /// A reply and the end of the connection arrive together. Only the next write detects the end.
+    /// A reply and the end of the connection arrive together, and only the next write detects the
+    /// end.
     #[test]
     fn answers_that_a_failing_write_finds_count_for_the_server() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());

@@ -3,7 +3,7 @@
 use crate::load::wire::recorded::Recorded;
 use std::collections::VecDeque;
 
-/// The recorded requests of a client. They wait while its pipeline is full.
+/// The recorded requests of a client that wait while the client's pipeline is full.
 #[derive(Debug, Default)]
 pub(crate) struct TraceQueue {
     recorded: VecDeque<Recorded>,

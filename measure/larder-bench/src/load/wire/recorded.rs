@@ -166,8 +166,8 @@ impl Recorded {
 
 /// Returns an operation's command. Commands are numbered in the order of [`Operation::ALL`].
 fn kind(operation: Operation) -> Kind {
-    let place = Operation::ALL.iter().position(|other| *other == operation);
-    Kind::of_number(place.unwrap_or(0))
+    let index = Operation::ALL.iter().position(|other| *other == operation);
+    Kind::of_number(index.unwrap_or(0))
 }
 
 /// Returns the reason why a protocol cannot express an operation, or `None` if it can.

@@ -393,7 +393,7 @@ fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
         // The server stops after 1,000 requests, so the last reply arrives after at least a second.
-        // So the timeout of 2.9 s expires after the end of the schedule at 3 s.
+        // The timeout of 2.9 s therefore expires after the end of the schedule at 3 s.
         let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));
         server.await_requests(1000);
@@ -411,7 +411,7 @@ fn memcached_that_freezes_is_seen() {
     assert!(total.latency.p90 >= 2.9e6, "{:?}", total.latency);
 }
 
-/// SIGSTOP stops memcached before the end of the schedule, and it continues after two seconds.
+/// SIGSTOP stops memcached before the end of the schedule. The server continues after two seconds.
 /// Every due request is still sent and answered, and counts with its full delay.
 #[test]
 fn memcached_that_stops_at_the_end_is_seen() {

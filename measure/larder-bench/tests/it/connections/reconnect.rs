@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 const LINE: &str = "-t 2 -c 3 --pipeline 4 --ratio 0:1 --key-minimum 1 --key-maximum 50 --verify \
                     --reconnect-on-error --timeout 20";
 
-/// Durations of the run in seconds. On a busy machine, a run may end before the new server has all
-/// items. The test then tries a longer run.
+/// Durations of the run in seconds. If a run on a busy machine ends before the new server has all
+/// items, the test tries a longer run.
 const RUN_SECS: [u32; 3] = [3, 20, 120];
 
 #[test]
