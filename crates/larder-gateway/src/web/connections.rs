@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// The server closes a connection with a request in favour of another connection only if the first
-/// one has made no progress for this time.
+/// To make room for another connection, the server closes a connection with requests only if that
+/// connection has made no progress for this time.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// This number of transferred bytes counts as progress. A connection that transfers fewer bytes
 /// within [`REQUEST_TIME`] is slow.
@@ -95,8 +95,8 @@ impl Connections {
     }
 
     /// Adds a connection, and starts `task` to serve it. `task` must end when it receives the order
-    /// to close the connection. If there are too many connections, closes another one first. If
-    /// none may be closed, returns false and does not start `task`.
+    /// to close the connection. If there are too many connections, first closes another one. If no
+    /// connection may be closed, returns false and does not start `task`.
     pub(crate) fn add(
         &self,
         activity: Arc<Activity>,
@@ -137,7 +137,7 @@ impl Connections {
     }
 
     /// Closes an idle or slow connection at once. Its memory is released when its task has ended.
-    /// Returns false if none may be closed.
+    /// Returns false if no connection may be closed.
     pub(crate) fn close_one(&self) -> bool {
         close_one(&mut self.open(), Duration::ZERO, Duration::ZERO).is_some()
     }
@@ -185,7 +185,7 @@ impl Activity {
     fn change(&self, change: impl FnOnce(usize) -> usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = change(state.requests);
-        // Only the end of a request is progress. The start of a further request is not.
+        // The end of a request is progress, but the start of a further request is not.
         if requests < state.requests || state.requests == 0 {
             (state.since, state.moved) = (Instant::now(), 0);
         }
