@@ -11,7 +11,8 @@ use larder_store::{
 pub struct LookupOptions<'t> {
     /// The new expiry of the item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
-    /// The empty item to create if the key has no item. The client then wins the right to fill it.
+    /// The empty item to create if the key has no item. The client then wins the right to fill this
+    /// item.
     pub create: Option<CreateEmpty<'t>>,
     /// Whether the client may win the right to refill a stale item.
     pub may_win: bool,
@@ -59,7 +60,7 @@ pub struct ItemView<'a, L> {
     pub expiry: Expiry,
     /// The CAS after the lookup; 0 if the engine stores no CAS values.
     pub cas: u64,
-    /// The whole value, or a lease on a large one.
+    /// The whole value, or a lease on a large value.
     pub value: &'a Value<'a, L>,
     /// Whether the item has been read since it was stored, not counting this lookup.
     pub fetched: bool,
@@ -115,8 +116,8 @@ impl<E: Engine> OpContext<'_, E> {
         self.finish_lookup(key, value_len, found)
     }
 
-    /// Counts a lookup that changes nothing, and reports it to the observer. Does neither if `show`
-    /// returned `None`.
+    /// Counts a lookup that changes nothing, and reports it to the observer. If `show` returned
+    /// `None`, does nothing.
     #[inline]
     fn finish_lookup<R>(
         &mut self,
@@ -138,11 +139,11 @@ impl<E: Engine> OpContext<'_, E> {
     /// Passes an item to `show` and changes it according to `op`. If another thread changes the
     /// item concurrently, `show` is called again, and the result of its last call is returned.
     /// `is_recorded` states whether an earlier lookup of the same request was recorded as an
-    /// access. If so, this lookup is not recorded again.
+    /// access. If it was, this lookup is not recorded again.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`] if the engine could not allocate memory for creating or changing
-    /// the item. If the item is on slower storage, the result is not an error, but `Ok` with
+    /// [`Refusal::OutOfMemory`] if the engine had no memory for creating or changing the item. If
+    /// the item is on slower storage, the result is not an error, but `Ok` with
     /// [`Lookup::Pending`].
     pub fn look_up<R>(
         &mut self,
@@ -261,8 +262,8 @@ impl<E: Engine> OpContext<'_, E> {
         missing: Lookup<R>,
     ) -> Lookup<R> {
         if self.guard.is_none() && matches!(missing, Lookup::Expired | Lookup::Flushed) {
-            // If the engine refuses the removal, the next miss counts the item again. There is no
-            // other effect.
+            // If the engine refuses the removal, the only effect is that the next miss counts the
+            // item again.
             let _ = self.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),
                 _ => (Change::Remove, ()),
@@ -333,8 +334,8 @@ impl LookupOptions<'_> {
         self.touch.is_some() || self.create.is_some() || self.recache.is_some()
     }
 
-    /// Returns the access to record: a request is recorded once, even if it looks the item up
-    /// several times.
+    /// Returns whether the engine records the lookup as an access. A request counts as one access,
+    /// even if it looks the item up several times.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }

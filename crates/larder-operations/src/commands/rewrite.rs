@@ -1,4 +1,4 @@
-//! Changes that compute the new value from the complete old value.
+//! Changes that compute a new value from the whole old value.
 
 use crate::{Edit, EditRefusal, EditValue, OpContext, has_value};
 use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Value};
@@ -35,11 +35,11 @@ impl<E: Engine> OpContext<'_, E> {
         })
     }
 
-    /// Changes the value of an item. `change` receives a copy of the value, and whether there is an
-    /// item; without an item, the copy is empty. `change` returns a result, and whether to store
-    /// the changed copy. The item keeps its expiry, flags and tags. If another thread changes the
-    /// value concurrently, `change` is called again. Returns the result of the last call, or `None`
-    /// if the item is on slower storage. The caller then has to repeat the operation.
+    /// Changes the value of an item. `change` receives a copy of the value, and true if there is an
+    /// item; without an item, the copy is empty. `change` returns a result, and true to store the
+    /// changed copy. The item keeps its expiry, flags and tags. If another thread changes the value
+    /// concurrently, `change` is called again. Returns the result of the last call, or `None` if
+    /// the item is on slower storage. The caller then has to repeat the operation.
     ///
     /// # Errors
     /// See [`EditRefusal`]. The item is unchanged.

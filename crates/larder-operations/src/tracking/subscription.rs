@@ -12,10 +12,11 @@ pub struct SubscriptionOptions {
     /// The number of the connection that receives the messages. It equals `connection` if they are
     /// not redirected.
     pub receiver: u64,
-    /// Whether to send no messages about the connection's own changes.
+    /// Whether to omit messages about the connection's own changes.
     pub no_loop: bool,
-    /// Whether the connection belongs to another node rather than a client. Another node receives
-    /// changes of other groups' items from these groups.
+    /// Whether the connection belongs to another node rather than a client. A node receives no
+    /// messages about other groups' items, because it receives these messages from the groups
+    /// themselves.
     pub is_node: bool,
 }
 
