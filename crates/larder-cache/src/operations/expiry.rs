@@ -37,8 +37,8 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// Values expire at whole seconds of the cache's clock, so directly after an insert the time
-    /// can already be up to a second less than the TTL: see [`crate::InsertOptions::ttl`].
+    /// Values expire at whole seconds of the cache's clock, so the time can be up to a second less
+    /// than the TTL even directly after an insert: see [`crate::InsertOptions::ttl`].
     #[must_use]
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Option<Ttl> {
         let expiry = self.core.claim().expiry(key.as_ref())?;

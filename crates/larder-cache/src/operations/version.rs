@@ -50,7 +50,7 @@ impl Cache {
         self.core.claim().read_versioned(key.as_ref())
     }
 
-    /// Stores a copy of `value` under `key` if the value there still has this version. The stored
+    /// Stores a copy of `value` under `key` if the current value still has this version. The stored
     /// value has neither an expiry nor tags.
     ///
     /// # Errors
