@@ -45,7 +45,8 @@ impl Default for Buffers {
     }
 }
 
-/// The numbers of bytes that one poll has received and sent. With TLS, only plaintext counts.
+/// The numbers of bytes that one poll has received and sent. With TLS, the numbers count only
+/// plaintext.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoBytes {
     /// Bytes read from the peer; with TLS, bytes decrypted.

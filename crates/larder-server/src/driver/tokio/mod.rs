@@ -1,5 +1,5 @@
 //! The Tokio drivers: one task per connection and per UDP socket. `tokio-current-thread` runs one
-//! runtime per worker thread, and gives connections to the runtimes round-robin.
+//! runtime per worker thread, and assigns connections to the runtimes round-robin.
 //! `tokio-multi-thread` runs one work-stealing runtime, where a task may move to another thread
 //! whenever it waits.
 //!
