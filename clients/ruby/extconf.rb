@@ -16,5 +16,5 @@ Dir.chdir(__dir__) do
   File.rename("#{library}.new", library)
   File.write("Makefile", dummy_makefile(__dir__).join)
 end
-# mkmf would look for the Makefile in the caller's working directory, and report a failure.
+# Without this setting, mkmf would look for the Makefile in the caller's working directory, and report a failure.
 $makefile_created = true

@@ -83,7 +83,8 @@ class TlsTest < Minitest::Test
       [{ cert_file: "#{FOLDER}/client.pem", key_file: "#{FOLDER}/client.key" }, { cert_file: "#{FOLDER}/both.pem" }].each do |files|
         assert client(server, { **CA, **files }).set("key", 1)
       end
-      # The server refuses the client after the handshake. When it closes the connection, the reason may be lost.
+      # The server refuses the client after the handshake, and the client can lose the reason when the server closes the
+      # connection.
       wait_until("the reason") { error_of(server, CA).include?("CertificateRequired") }
     end
   end
