@@ -87,14 +87,14 @@ pub enum ItemLine<'k> {
 pub enum ConnectionLine<'a> {
     /// The server accepted the connection.
     New {
-        /// The other end of the connection.
+        /// The client's transport, address and port.
         peer: Peer<'a>,
         /// The number of the connection.
         client: u64,
     },
     /// The connection was closed.
     Closed {
-        /// The other end of the connection.
+        /// The client's transport, address and port.
         peer: Peer<'a>,
         /// The reason for closing the connection, in one word.
         reason: &'a str,

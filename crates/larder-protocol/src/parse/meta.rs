@@ -101,7 +101,7 @@ fn keyed<'b>(
 struct Flags<'b> {
     raw: &'b [u8],
     seen: Letters,
-    /// The numeric arguments of flags, each in the slot of its letter.
+    /// The numeric arguments of flags. [`Entry::slot`] is the index of a flag's argument.
     numbers: [u64; SLOTS],
     opaque_too_long: bool,
 }
@@ -117,8 +117,8 @@ impl<'b> Flags<'b> {
     /// Parses the flags in order, with memcached's precedence of errors. If several arguments are
     /// malformed, the last one determines the error. Malformed client flags are an exception: they
     /// never replace an earlier error. An unknown or repeated letter stops the parsing with its own
-    /// error. The error for stray tokens ([`has_stray`]) replaces any other error. The caller
-    /// checks for such tokens after an error.
+    /// error. After an error, the caller checks for stray tokens ([`has_stray`]), whose error
+    /// replaces any other error.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -129,8 +129,8 @@ impl<'b> Flags<'b> {
             return Ok(flags);
         }
         // Count the tokens only if the line is long enough to have too many.
-        let most = raw.len().div_ceil(2) + before;
-        if most > TOKENS_MAX && Tokens(raw).count() + before > TOKENS_MAX {
+        let token_count_max = raw.len().div_ceil(2) + before;
+        if token_count_max > TOKENS_MAX && Tokens(raw).count() + before > TOKENS_MAX {
             return Err("CLIENT_ERROR options flags are too long");
         }
         let mut error = None;
@@ -241,7 +241,7 @@ impl<'b> Flags<'b> {
         ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.seen })
     }
 
-    /// Returns the new CAS. `E0` lets the server choose, like a request without `E`.
+    /// Returns the new CAS. With `E0`, as without `E`, the server chooses the CAS.
     #[inline]
     fn new_cas(&self) -> Option<u64> {
         self.number(b'E').filter(|&cas| cas != 0)

@@ -1,4 +1,4 @@
-//! Administrative commands for operators. They do not address single items.
+//! Administrative commands, with which operators control the server.
 
 /// An administrative command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +16,11 @@ pub enum Admin {
     Mgdump(Selection),
     /// `cache_memlimit`: the new memory limit in MiB.
     MemoryLimit(u32),
-    /// `slabs reassign`. The parser does not check its classes.
+    /// `slabs reassign`. The parser does not check the classes.
     Reassign,
     /// Change a setting.
     Set(Tuning),
-    /// `watch`: the log streams to send until the connection closes.
+    /// `watch`: sends these log streams until the connection closes.
     Watch(Streams),
     /// `shutdown`.
     Shutdown(Shutdown),
@@ -86,7 +86,7 @@ pub enum FlashTuning {
     /// Items that expire in fewer seconds than this are written to separate pages, apart from other
     /// items. 0 disables this separation.
     LowTtl(u32),
-    /// One in this many items that are read from flash a second time is promoted to memory. 0
+    /// The server promotes one in this many items that are read from flash a second time. 0
     /// disables promotion.
     RecacheRate(u32),
     /// The number of free pages below which pages are rewritten.
@@ -104,7 +104,7 @@ pub enum FlashTuning {
     FreeMemchunks,
 }
 
-/// A fraction. It stores the bits of an `f64`, so that settings can implement `Eq`.
+/// A fraction, stored as the bits of an `f64`, so that settings can implement `Eq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio(u64);
 

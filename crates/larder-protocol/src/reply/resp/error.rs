@@ -253,7 +253,7 @@ fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
 }
 
 /// The error message about an unknown command or subcommand shows at most this many bytes of its
-/// name. It truncates the arguments of an unknown command at about the same total length.
+/// name. The message truncates the list of an unknown command's arguments at about the same length.
 const SHOWN_LEN_MAX: usize = 128;
 
 /// Returns a string as C prints it: at most `len_max` bytes, up to the first NUL.

@@ -152,9 +152,10 @@ impl<'b> InfoPage<'b> {
     fn shows(&self, section: &str) -> bool {
         const ALL: [&str; 3] = ["all", "default", "everything"];
         let mut sections = self.sections;
-        let is = |name: &str, asked: &[u8]| name.as_bytes().eq_ignore_ascii_case(asked);
+        let is = |name: &str, requested: &[u8]| name.as_bytes().eq_ignore_ascii_case(requested);
         sections.len() == 0
-            || sections.any(|asked| is(section, asked) || ALL.iter().any(|all| is(all, asked)))
+            || sections
+                .any(|requested| is(section, requested) || ALL.iter().any(|all| is(all, requested)))
     }
 }
 
@@ -173,7 +174,7 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
             array(3, out);
             bulk(b"master", out);
             integer(or_none(Some(replication.offset)), out);
-            // Like redis-server, leave out followers with a running full sync.
+            // Like redis-server, omit followers with a running full sync.
             let followers = replication.followers.iter().filter(|follower| !follower.is_copying);
             array(followers.clone().count(), out);
             for follower in followers {
@@ -186,7 +187,7 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
     }
 }
 
-/// The settings that `CONFIG GET` shows.
+/// The values of the settings that `CONFIG GET` shows.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The memory limit, in bytes.

@@ -16,10 +16,10 @@ pub enum ScriptName<'b> {
     Hash(ScriptHash),
 }
 
-/// A call of a script.
+/// A call of a script with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptCall<'b> {
-    /// The script.
+    /// The text or the hash of the script.
     pub name: ScriptName<'b>,
     /// The key.
     pub key: &'b [u8],
