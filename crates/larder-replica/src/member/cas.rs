@@ -1,5 +1,6 @@
-//! The CAS values that a group's leaders draw. Clients compare these values, so no two leaders may
-//! give a key the same value. Values must also stay low, because some clients keep only 32 bits.
+//! The CAS values that a group's leaders draw. Clients compare these values, so two leaders must
+//! not give a key the same value. Values must also stay low, because some clients keep only 32
+//! bits.
 //!
 //! ```text
 //! record       cas: [from, to)       each leader has a range of its own, in the record that names it
@@ -10,7 +11,7 @@
 //! Every change of the record is a compare-and-swap, so ranges are disjoint. While the coordinator
 //! is unreachable, a leader offers a higher end in its heartbeats. It may draw values up to that
 //! end once all other members in sync have acknowledged it, because a member starts its own range
-//! above every end that it knows of. A leader without other members in sync needs no
+//! above every end that it has read or received. A leader without other members in sync needs no
 //! acknowledgement.
 
 use crate::group::{CAS_END, CAS_RANGE_LEN_MIN, CasRange, Process};
@@ -25,13 +26,14 @@ const SAMPLE_INTERVAL: Millis = 30_000;
 /// five to ten minutes.
 const SAMPLES_AHEAD: u64 = 10;
 
-/// The CAS values that this member may draw while it leads, and the ranges that it knows of.
+/// The CAS values that this member may draw while it leads, and the state from which it computes
+/// further ranges.
 #[derive(Debug, Default)]
 pub(crate) struct CasReserve {
     /// The lowest value that this process had not drawn at the last call of
     /// [`CasReserve::note_next`].
     next: u64,
-    /// The highest end among the ranges that this member knows of.
+    /// The highest range end that this member has read from a record or received in a heartbeat.
     highest_end: u64,
     /// The values that this leader may draw; empty if this member does not lead.
     values: Range<u64>,
@@ -109,7 +111,7 @@ impl CasReserve {
     }
 
     /// Returns the range for a record in which this leader stays the leader. `current` is its range
-    /// in the present record.
+    /// in the current record.
     pub(crate) fn kept_range(&self, current: CasRange) -> CasRange {
         CasRange { to: current.to.max(self.wanted_end()), ..current }
     }
@@ -162,7 +164,7 @@ impl CasReserve {
     }
 
     /// Extends the values up to the lowest end that these members have acknowledged. Without
-    /// members, extends the values only if `is_alone_in_doubt`.
+    /// members, extends the values only if `is_alone_in_doubt` is true.
     pub(crate) fn extend_by<'p>(
         &mut self,
         members: impl Iterator<Item = &'p Process>,

@@ -1,6 +1,6 @@
 //! The leader's lease at the coordinator, as one member reads it. A member that is not in sync
 //! measures how long the leader has been without a lease. The leader measures how long ago it last
-//! read its own lease, and limits by that how long election promises count.
+//! read its own lease. This time limits how long election promises count.
 
 use crate::time::Millis;
 
