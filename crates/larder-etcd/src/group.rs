@@ -47,8 +47,8 @@ impl EtcdGroup {
         Self { etcd, name, last: None, is_quiet: false, has_failed: false }
     }
 
-    /// Returns the revision of etcd at the last read; `None` before the first, and if a request of
-    /// that read has failed.
+    /// Returns the revision of etcd at the last read; `None` before the first read, and if a
+    /// request of the last read has failed.
     #[must_use]
     pub fn read_revision(&self) -> Option<Revision> {
         self.last.as_ref().filter(|_| !self.has_failed).map(|(revision, _)| *revision)
@@ -82,8 +82,8 @@ impl EtcdGroup {
         }
     }
 
-    /// Replaces a malformed record by the last valid record before it. Returns false if it finds no
-    /// valid record.
+    /// Replaces a malformed record with the last valid record before it. Returns false if it finds
+    /// no valid record.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the record may have been replaced.
