@@ -127,7 +127,7 @@ def losses(etcd, count, how, rate=0):
 def beside(ports, rate):
     """Runs a load of `rate` requests per second, divided evenly among the ports. One request in ten is a set. Yields a
     list. When the load ends, the list receives the answered requests per second of each port. With a rate of 0, runs no
-    load. Requests that the load could not send in time are no failure: they are missing in the result."""
+    load. Requests that the load cannot send in time are not failures, and do not count in the result."""
     answered = []
     with tempfile.TemporaryDirectory() as folder:
         options = ["--rate", rate // len(ports), "--test-time", LOAD_SECS, "--ratio", "1:9", "--reconnect-on-error",

@@ -3,7 +3,7 @@
 The measured gets are for keys that are only on flash. The fill sets more keys than the load reads, because the keys
 that were set last stay in memory. `ext_recache_rate=0` prevents servers from copying items back to memory. The files
 are smaller than the memory of most machines. During the reads, `uncached` drops their pages from the page cache, as if
-the files were much larger than memory. It does not affect reads that bypass the page cache."""
+the files were much larger than memory. Dropped pages do not affect reads that bypass the page cache."""
 
 import json
 import os
@@ -285,10 +285,10 @@ def uncached(file):
 
 
 def drop_pages(file, ended):
-    # The core of the load is less busy than the core of the server.
+    # Runs on the core of the load, which is less busy than the core of the server.
     os.sched_setaffinity(threading.get_native_id(), {LOAD_CORE})
     with open(file, "rb") as opened:
-        # The system cannot drop dirty pages, so this writes them to the device first.
+        # The system cannot drop dirty pages, so this call writes them to the device first.
         os.fdatasync(opened.fileno())
         while True:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -190,8 +190,8 @@ def flash_reads_targets(found, length, loads):
 
 
 def flash_ratio(loads, load, name):
-    """Returns a list with Larder's figure ÷ extstore's. It uses extstore with 32 threads if that was measured. Returns
-    an empty list if no extstore was measured."""
+    """Returns a list with Larder's figure ÷ extstore's. Uses extstore with 32 threads if it was measured, and with one
+    thread otherwise. Returns an empty list if no extstore was measured."""
     others = [server for server in ("memcached, 32 threads", "memcached, 1 thread") if server in loads]
     ours = flash_tiers.middle(loads["larder"][load], name)
     return [ours / flash_tiers.middle(loads[other][load], name) for other in others[:1]]

@@ -1,4 +1,5 @@
-"""Builds the table of main figures for docs/performance.md and the comparison for README.md from the result tables in docs/results."""
+"""Builds the table of main figures for docs/performance.md and the comparison for README.md from the result tables in
+docs/results."""
 
 import re
 from typing import NamedTuple

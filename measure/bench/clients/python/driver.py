@@ -170,7 +170,7 @@ class Caller:
     def __init__(self, driver, shared, thread):
         self.driver = driver
         self.key = f"bench-{driver.arguments.seed}-{thread}"
-        # Sets alternate between these values. If a get returns the previous value, the check detects it.
+        # Sets alternate between these values, so the check detects a get that returns the previous value.
         self.values = [f"{self.key}-{letter}".encode().ljust(driver.arguments.value_bytes, b".") for letter in "ab"]
         if driver.arguments.mode == "none":
             self.set, self.get = self.set_over_new, self.get_over_new
