@@ -219,7 +219,7 @@ class Server:
         return self._status_bytes("VmHWM")
 
     def alive(self):
-        """Whether the process is running."""
+        """Returns whether the process is running."""
         return self.process.poll() is None
 
     def stop(self):

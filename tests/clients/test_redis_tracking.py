@@ -366,8 +366,8 @@ def test_redis_py_keeps_a_near_cache(server):
 
 
 class NearCache(threading.Thread):
-    """A client that reads keys at random, keeps copies of the items, and drops the copies of keys that messages
-    name."""
+    """A client that reads keys at random and caches the items. When a message names a key, the client drops its copy of
+    the item."""
 
     def __init__(self, port, keys, seed, options):
         super().__init__()

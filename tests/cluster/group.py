@@ -218,8 +218,8 @@ class Group:
         self.stop()
 
 
-# A node without a leader waits up to a second before it rejects a request. If it rejects a request in less than this
-# time, it has not waited.
+# A node without a leader waits up to a second before it rejects a request. A node that rejects a request in less than
+# this time has not waited.
 PATIENCE_SECS = 0.9
 # Pause of clients between requests, because many tests run at the same time.
 PAUSE_SECS = 0.004

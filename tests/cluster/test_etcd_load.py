@@ -22,9 +22,9 @@ def calls(etcd):
 
 
 def wait_until_at_rest(etcd):
-    """Waits until the members make 30 reads of the revision and at most 5 transactions. A member makes a transaction
-    for a complete read, and after a slow read. If a member periodically read everything or checked its keys, it would
-    make about as many transactions as reads of the revision."""
+    """Waits until the members make at most 5 transactions while they make 30 reads of the revision. A member makes a
+    transaction for a complete read, and after a slow read. If a member periodically read everything or checked its
+    keys, it would make about as many transactions as reads of the revision."""
 
     def is_at_rest():
         before = calls(etcd)
@@ -60,7 +60,7 @@ def check(etcd, group):
         wait_until(lambda: servers_of(listed(node)) == addresses(group), "all servers in the list")
     wait_until_at_rest(etcd)
     rest = keys(etcd)
-    # Operators' settings, in the key of the group.
+    # The settings of the group, which operators change.
     for change, ack in ((lambda: etcd.overwrite("demo/settings/0", '{"ack":"writes"}'), "writes"),
                         (lambda: delete(etcd, "demo/settings/0"), "deletes")):  # fmt: skip
         change()

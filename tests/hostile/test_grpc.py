@@ -54,7 +54,7 @@ def is_served(server):
 
 
 def await_a_free_connection(server):
-    """Waits until the server serves a new client. It may first have to disconnect a slow client."""
+    """Waits until the server serves a new client. The server may first have to disconnect a slow client."""
     wait_until(lambda: is_served(server), "service")
 
 

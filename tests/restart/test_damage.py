@@ -44,8 +44,8 @@ def damaged(stored, start):
 
 
 def survives(region, contents=None):
-    """Starts a server with the file. If it starts, checks that no value is wrong, that it works, and that the next
-    server has its items. Returns `restart_state`, or None if the server refuses to start."""
+    """Starts a server with the file. If the server starts, checks that no value is wrong, that the server works, and
+    that the next server has its items. Returns `restart_state`, or None if the server refuses to start."""
     try:
         server = region.start(*OPTIONS)
     except ExitedAtStart as refused:

@@ -1,7 +1,7 @@
 """The tests of redis-py (commands, locks, pipelines, near caches) and of django-redis, against larderd.
 
-The source archive of the installed version contains them. A test may fail only because it uses a command in `UNKNOWN`
-or `UNKNOWN_OF_COMMANDS`, or for a reason in `REASONS`.
+The source archives of the installed versions contain these tests. A test may fail only because it uses a command in
+`UNKNOWN` or `UNKNOWN_OF_COMMANDS`, or for a reason in `REASONS`.
 """
 
 import importlib.metadata
@@ -140,7 +140,7 @@ def test_django_redis(start, tmp_path):
     sources, report = tmp_path / "sources", tmp_path / "report.xml"
     shutil.copytree(source("django-redis"), sources)
     with start("-o", "resp_db=15", resp=True) as server:
-        # The settings contain the port of a server, which is replaced by the port of this server.
+        # The settings contain the port of a server. Replaces it by the port of this server.
         for file in (sources / "tests").rglob("*.py"):
             file.write_text(file.read_text().replace(":6379", f":{server.resp_port}"))
         done = subprocess.run(

@@ -1,7 +1,7 @@
 """Valkey's own tests of strings, expiries, keys, transactions, the protocol and tracking, against larderd.
 
-Debian's source archive of Valkey contains them. A test may fail because of a command or a setting that Larder does not
-have, or for another reason that this file lists.
+Debian's source archive of Valkey contains these tests. A test may fail because of a command or a setting that Larder
+does not have, or for another reason that this file lists.
 """
 
 import re

@@ -301,8 +301,8 @@ def an_unreachable_follower_leaves_the_sync():
 
 
 def two_successive_partitions():
-    """Partitions first the followers and then the leader. By then, only the leader is in sync, so no other node may
-    lead."""
+    """Partitions first the followers and then the leader. At the second partition, only the leader is in sync, so no
+    other node may lead."""
     with Net("--ack", "writes") as net:
         leader = net.leader()
         first, second = net.others(leader)
@@ -461,8 +461,8 @@ def failed_changes_are_not_made_later(*directions):
             time.sleep(LEASE_PASSED_SECS)
             client(other).set_many({"old": "new", "counter": "5"})
             assert client(other).delete("gone")
-            # Ends the cuts in this order: bytes that the follower's system still holds reach the leader before bytes
-            # from the leader reach the follower.
+            # Ends the cuts in this order, so that bytes that the follower's system still holds reach the leader before
+            # bytes from the leader reach the follower.
             for source, target in directions:
                 {"cut": cut, "leader": leader}[source].unsilence({"cut": cut, "leader": leader}[target])
                 time.sleep(RETRANSMITTED_SECS)

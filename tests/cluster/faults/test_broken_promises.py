@@ -1,4 +1,4 @@
-"""Regression tests for faults that attacks on groups have found."""
+"""Regression tests for faults that were found by attacks on groups."""
 
 import signal
 import socket
@@ -83,7 +83,7 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 break
             time.sleep(0.05)
         # The group waits for the killed leader, because only that node has all items, and the follower must not lead.
-        # The node restarts without items, and the group then continues without them.
+        # The killed node restarts without items, and the group then continues without the items.
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")

@@ -162,8 +162,8 @@ def test_cas_values_are_unique_across_groups(etcd):
         before = {f"k{n}": one.gets(f"k{n}")[1] for n in range(200)}
         one.set_many({f"k{n}": "1" for n in range(200)})
         larder(etcd, "move", "cas", "--to", "1", "--count", "4000")
-        # The second group assigns a new CAS value to each key. It must differ from the value that the first group
-        # assigned to the same key.
+        # The second group assigns a new CAS value to each key. The new value must differ from the value that the first
+        # group assigned to the same key.
         for n in range(200):
             one.set(f"k{n}", "2")
             assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
