@@ -155,8 +155,8 @@ impl Cache {
     }
 
     /// Creates a cache like [`Cache::new`], and reserves address space for a limit of up to
-    /// `limit_bytes_max`, which [`Cache::set_limit`] may set later. If the system refuses that
-    /// much, reserves only enough for the initial limit.
+    /// `limit_bytes_max`, which [`Cache::set_limit`] may set later. If the system refuses that much
+    /// address space, reserves only enough for the initial limit.
     ///
     /// # Errors
     /// [`ConfigError`], as for [`Cache::new`].
@@ -258,7 +258,7 @@ impl Cache {
     }
 
     /// Records that this process panicked soon after its start. After two such processes in
-    /// succession, the next one discards the region, because the region may be the cause.
+    /// succession, the next process discards the region, because the region may be the cause.
     pub fn count_panic(&self) {
         self.shared.table().header_page().uses.panics.fetch_add(1, Ordering::Relaxed);
     }
@@ -268,9 +268,9 @@ impl Cache {
         self.shared.table().header_page().uses.panics.store(0, Ordering::Relaxed);
     }
 
-    /// Makes the system map all used memory at once, after a restart. Otherwise the system maps
-    /// each page at its first access, which delays a request by about a microsecond. Has no effect
-    /// on systems other than Linux.
+    /// Makes the system map all used memory now, after a restart. Otherwise the system maps each
+    /// page at its first access, which delays a request by about a microsecond. Has no effect on
+    /// systems other than Linux.
     pub fn populate(&self) {
         self.shared.populate();
     }
@@ -371,8 +371,8 @@ impl Cache {
     /// Registers an observer: from now on, the cache calls it for every item that it evicts from
     /// memory. The cache also calls it for items that it writes to flash, but not for items that
     /// return to their copy on flash without a write, or that the flash tier drops. Only the first
-    /// call has an effect. If the observer panics, the process aborts, because the item is half
-    /// removed.
+    /// call has an effect. If the observer panics, the process aborts, because the item is only
+    /// partly removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
         // Fails if there is an observer already.
         let _ = self.shared.observer.set(observer);

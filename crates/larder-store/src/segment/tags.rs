@@ -111,7 +111,7 @@ impl Candidates {
     }
 }
 
-fn loaded((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
+fn load_entry((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
     (position, Entry(word.load(Ordering::Acquire)))
 }
 
@@ -156,7 +156,7 @@ impl Table {
     /// displaced another tag.
     fn enter_tag(&self, candidates: &Candidates) -> (Tag, bool) {
         loop {
-            let mut entries = self.tag_words(candidates).map(loaded);
+            let mut entries = self.tag_words(candidates).map(load_entry);
             if let Some((position, entry)) = entries.find(|(_, entry)| candidates.has(*entry)) {
                 // If another thread changes the word first, this use is not counted.
                 if entry.used() < USED_MAX {
@@ -164,7 +164,7 @@ impl Table {
                 }
                 return (Tag::new(position, entry.generation()), false);
             }
-            let entries: Vec<_> = self.tag_words(candidates).map(loaded).collect();
+            let entries: Vec<_> = self.tag_words(candidates).map(load_entry).collect();
             if entries.iter().any(|(_, entry)| candidates.has(*entry)) {
                 continue;
             }

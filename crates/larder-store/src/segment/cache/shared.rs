@@ -231,9 +231,9 @@ impl Shared {
     #[inline]
     pub(crate) fn report_change(&self, change: ItemChange<'_>) {
         if let Some(observer) = self.change_observer.get() {
-            let whole = AbortOnUnwind;
+            let abort_guard = AbortOnUnwind;
             observer(change);
-            std::mem::forget(whole);
+            std::mem::forget(abort_guard);
         }
     }
 

@@ -61,8 +61,8 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     /// Returns whether [`ItemRead::join`] would return true.
     fn can_be_joined(&self) -> bool;
 
-    /// Returns the state. [`ReadState::Whole`] registers the calling batch as a user of the item,
-    /// until it calls [`ItemRead::leave`].
+    /// Returns the state. If the state is [`ReadState::Whole`], registers the calling batch as a
+    /// user of the item until the batch calls [`ItemRead::leave`].
     fn ask(&self) -> ReadState;
 
     /// Ends a batch's use of the item.

@@ -46,12 +46,12 @@ impl Handle {
         let mut wanted: [Option<IndexWord>; 4] = [None; 4];
         self.pinned(|shared, _, now| {
             let Some(flash) = &shared.flash else { return };
-            let mut places = wanted.iter_mut();
+            let mut free_entries = wanted.iter_mut();
             shared.index.lookup_in_any_tier(hash, |_, word| -> Option<()> {
                 if word.is_on_flash() && flash.readable(shared.table(), word, now.secs).is_some() {
                     // Four are enough: the word of another key matches only if it agrees in all
                     // hash bits that words store.
-                    if let Some(free) = places.next() {
+                    if let Some(free) = free_entries.next() {
                         *free = Some(word);
                     }
                 }
@@ -175,7 +175,7 @@ impl Handle {
             writes || flash.counts.values_read.get() > 0 || flash.room_events() != room_events
         };
         if upload.is_err() && !has_others() {
-            // Other threads may hold memory for a moment.
+            // Other threads may hold memory only briefly, so this attempt waits for it.
             upload = self.segments_for_read(len, true);
         }
         let waits = upload.is_err() && has_others();

@@ -2,9 +2,9 @@
 //!
 //! A page without live items is emptied at once. When few pages are free, a page with much free
 //! space is rewritten, or the oldest page is dropped. The thread reads a rewritten page block by
-//! block, and copies the items to keep to write buffers, which are later written to another page.
-//! It does the same with a dropped page that had hits. It does not read other pages. Afterwards,
-//! walks over the index remove the index words that still refer to the page.
+//! block, and copies the items that it keeps to write buffers. The buffers are later written to
+//! another page. It does the same with a dropped page that had hits. It does not read other pages.
+//! Afterwards, walks over the index remove the index words that still refer to the page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -70,7 +70,7 @@ struct PageReclaim {
 
 /// Counts of the index words that a sweep has removed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Swept {
+struct SweepCounts {
     all: u64,
     /// The number of removed words whose items were not read since they were written to flash.
     unread: u64,
@@ -223,7 +223,7 @@ impl Handle {
         self.wait_for_readers_of(flash, page, &emptying);
         // Sweep again: writes that were under way when the page was chosen have ended since.
         let again = self.sweep(&shared, flash, &emptying);
-        swept = Swept { all: swept.all + again.all, unread: swept.unread + again.unread };
+        swept = SweepCounts { all: swept.all + again.all, unread: swept.unread + again.unread };
         self.flush_slot_delta();
         self.end_writing();
         flash.counts.compact_rescues.add(emptying.rescued);
@@ -482,8 +482,13 @@ impl Handle {
     }
 
     /// Removes the index words that refer to a page.
-    fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &PageReclaim) -> Swept {
-        let mut swept = Swept::default();
+    fn sweep(
+        &mut self,
+        shared: &Arc<Shared>,
+        flash: &Flash,
+        emptying: &PageReclaim,
+    ) -> SweepCounts {
+        let mut swept = SweepCounts::default();
         let mut bucket = 0;
         let is_of_page = |word: IndexWord| {
             word.is_on_flash() && flash.format.page_of(word) == emptying.page as usize
@@ -515,7 +520,7 @@ impl Handle {
         flash: &Flash,
         bucket: usize,
         is_wanted: &impl Fn(IndexWord) -> bool,
-        swept: &mut Swept,
+        swept: &mut SweepCounts,
     ) {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(bucket as u64);

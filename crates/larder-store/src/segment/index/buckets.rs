@@ -19,8 +19,9 @@
 //!
 //! **Readers** take no lock. A word is published with one store. A move stores the word in its new
 //! slot, raises the stripe's version, and then clears the old slot. A reader that found the word in
-//! neither slot sees that the version changed and looks again. A walk reads each bucket once.
-//! `moved_items` reports the items that move behind it.
+//! neither slot sees that the version changed and looks again. A walk reads each bucket once. An
+//! item may move to a bucket that the walk has already read; `moved_items` reports such items to
+//! the walk.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "bucket hashes and bucket numbers have 32 bits"
@@ -113,8 +114,8 @@ impl<B: Buckets> Index<B> {
         Self { buckets, walks: Walks::new(), stripe_mask, growth_shift }
     }
 
-    /// Calls `f` with each word that is not empty, and clears the words for which it returns false.
-    /// The caller has exclusive use of the index.
+    /// Calls `f` with each word that is not empty, and clears the words for which `f` returns
+    /// false. The caller has exclusive use of the index.
     pub(crate) fn retain<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, IndexWord) -> bool) {
         for bucket in 0..self.len() {
             self.retain_in(bucket, &mut f);
@@ -351,10 +352,10 @@ impl<B: Buckets> Index<B> {
         if is_first { first } else { second }
     }
 
-    /// Adds one bucket, and moves to it the words of another bucket that belong there. The new
-    /// bucket must exist in [`Buckets`] and be empty. Only one thread may grow the index at a time.
-    /// Before words move, calls `on_split` with the old and the new bucket while their stripe is
-    /// locked.
+    /// Adds one bucket, and moves to it those words of the split bucket whose bucket hashes now
+    /// choose the new bucket. The new bucket must exist in [`Buckets`] and be empty. Only one
+    /// thread may grow the index at a time. Before words move, calls `on_split` with the old and
+    /// the new bucket while their stripe is locked.
     pub(crate) fn grow(
         &self,
         rehash: impl Fn(IndexWord) -> u64,

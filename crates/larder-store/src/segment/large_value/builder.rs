@@ -154,8 +154,8 @@ impl Shared {
                 strict_assert!(self.table().entry(segment).is(SegmentState::Chain), "{segment}");
                 let len = left.min(self.segment_len());
                 let start = self.table().layout.start(segment);
-                // SAFETY: the witness keeps the record from being recycled, and the record its
-                // chain.
+                // SAFETY: the witness keeps the record from being recycled, and the record keeps
+                // its chain from being recycled.
                 piece(unsafe { self.table().region.bytes(start, len) });
                 left -= len;
                 if left == 0 {

@@ -1,7 +1,8 @@
 //! CAS values. A cache draws each value only once, and each new CAS of an item is above the
 //! previous one. There are two exceptions. First, the counter does not follow every value that a
 //! client chooses (see the table). If a set replaces an item on flash without reading it, the new
-//! value may equal such a value. Second, the counter of a standalone cache starts over at its end.
+//! CAS may equal such a chosen value. Second, the counter of a standalone cache starts over at its
+//! end.
 //!
 //! Handles reserve blocks of values, so that they do not contend for the counter. If the last CAS
 //! of an item is above the rest of a handle's block, the handle takes another block.
@@ -162,7 +163,7 @@ impl CasBlock {
             return Err(NoCasLeft);
         }
         *self = Self { next: start, end: (*end).min(start + LIMITED_BLOCK) };
-        // All changes of the counter are under the lock now.
+        // In a cache with a limit, the counter changes only under the lock.
         words.next.store(self.end, Ordering::Relaxed);
         Ok(())
     }

@@ -225,8 +225,8 @@ impl Curve {
             // An LRU cache would have missed and stored the item now, or the item has changed.
             self.stack.put(sample.hash, extent);
         }
-        let there = touched.is_some() || sample.found.is_some();
-        self.counts.read(f64::from(sample.reads - 1), |_| there);
+        let is_present = touched.is_some() || sample.found.is_some();
+        self.counts.read(f64::from(sample.reads - 1), |_| is_present);
     }
 
     /// Removes the keys that a cache with the largest factor would have evicted. If more than

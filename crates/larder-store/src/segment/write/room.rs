@@ -197,8 +197,9 @@ impl Shared {
         }
     }
 
-    /// Takes from a handle between two batches an open segment for which `fits` returns true. If no
-    /// segment fits, seals another open segment of such a handle, and returns `None`.
+    /// Takes an open segment of a handle between two batches, if `fits` returns true for the
+    /// segment. If no segment fits, seals another open segment of such a handle, and returns
+    /// `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
             self.handle_list().iter().find_map(|handle_shared| {
