@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The value of a fence that was closed for good.
+/// The value of a permanently closed fence.
 const CLOSED: u64 = u64::MAX;
 
 /// A time after which an engine refuses changes. The owner of the fence can extend the time.
@@ -13,7 +13,7 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Fence {
     /// The time on `clock`, in milliseconds, until which changes are allowed. [`CLOSED`] if the
-    /// fence was closed for good.
+    /// fence was closed permanently.
     until: AtomicU64,
     clock: fn() -> u64,
 }
@@ -38,7 +38,7 @@ impl Fence {
         self.until.store(CLOSED, Ordering::SeqCst);
     }
 
-    /// Returns whether the fence was closed for good.
+    /// Returns whether the fence was closed permanently.
     pub fn is_closed(&self) -> bool {
         self.until.load(Ordering::SeqCst) == CLOSED
     }

@@ -33,7 +33,7 @@ impl<R> Lookup<R> {
     }
 }
 
-/// Whether a stored item is valid, and if not, why.
+/// Whether a stored item is valid, and the reason if it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,

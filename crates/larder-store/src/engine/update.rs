@@ -1,4 +1,4 @@
-//! Updates of one or all keys, and uploads.
+//! Updates of one key or of all keys, and uploads.
 
 use super::{Change, Fence, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Updated};
 use std::sync::Arc;
@@ -63,8 +63,8 @@ pub trait Updates: Lookups + Uploads {
     /// applies the change that `decide` returns. No other write to the key happens between the call
     /// and the change. If the engine has to free memory first, it calls `decide` again, so `decide`
     /// must depend only on its argument. The result of the last call counts. The engine may refuse
-    /// the update even after it has called `decide`. It may also return [`Refusal::Pending`] then,
-    /// because the item moved to slower storage.
+    /// the update even after it has called `decide`. For example, it returns [`Refusal::Pending`]
+    /// if the item has moved to slower storage since the call.
     ///
     /// A `Put` of an uploaded value moves the upload out of `upload`. Other changes leave it there.
     ///

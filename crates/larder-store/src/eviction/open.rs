@@ -63,7 +63,8 @@ pub enum Placement {
 /// sizes. A queue without an open segment always gets one, and the other queue leaves room for it
 /// in the budget.
 ///
-/// If the segment has no room for the item, the caller seals it and opens one of the wanted kind.
+/// If the segment has no room for the item, the caller seals it and opens a segment of the wanted
+/// kind.
 pub fn choose_segment(
     wanted: Kind,
     open: impl Iterator<Item = Kind> + Clone,

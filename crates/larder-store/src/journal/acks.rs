@@ -150,7 +150,7 @@ impl Follower {
 }
 
 impl State {
-    fn is_given(&self, position: &AckPosition) -> bool {
+    fn is_satisfied(&self, position: &AckPosition) -> bool {
         self.followers.values().all(|follower| follower.has(position)) && self.is_sent(position)
     }
 
@@ -167,7 +167,7 @@ impl State {
     fn wake(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|Waiting { position, waker, .. }| {
-            let is_over = position.term != self.term || self.is_given(position);
+            let is_over = position.term != self.term || self.is_satisfied(position);
             if is_over {
                 waker.iter().for_each(Waker::wake_by_ref);
             }
@@ -215,7 +215,7 @@ impl Acknowledgements {
         number
     }
 
-    /// Notes that an exporter has sent the journals up to these offsets.
+    /// Records that an exporter has sent the journals up to these offsets.
     pub fn note_exported(&self, pacer: u64, offsets: &[u64]) {
         let mut state = self.lock();
         let Some(sent) = state.pacers.get_mut(&pacer) else { return };
@@ -269,7 +269,7 @@ impl Acknowledgements {
         let number = state.positions;
         let paced = paced.map(|offset| (offset, state.rounds + PACE_ROUNDS));
         let position = AckPosition { journal, offset, generation, paced, term, number };
-        if term == state.term && !state.is_given(&position) {
+        if term == state.term && !state.is_satisfied(&position) {
             state.waiting.push(Waiting { position, waker: None, since: None });
         }
         position

@@ -394,8 +394,8 @@ fn is_uploaded(value: &NewValue<'_>) -> bool {
 impl Core {
     /// Returns the totals. They do not include the memory of the map's table.
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
-        let apart = !Arc::ptr_eq(&self.items, &self.uploads);
-        let used = self.items.used() + if apart { self.uploads.used() } else { 0 };
+        let is_separate = !Arc::ptr_eq(&self.items, &self.uploads);
+        let used = self.items.used() + if is_separate { self.uploads.used() } else { 0 };
         Gauges { limit_bytes: limit_bytes as u64, used_bytes: used as u64, ..self.stats.gauges() }
     }
 }

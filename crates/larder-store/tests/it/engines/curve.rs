@@ -63,7 +63,7 @@ impl Lru {
     }
 }
 
-/// Returns the length of a key's value, which is always the same.
+/// Returns the length of a key's value. The length depends only on the key.
 fn value_len(key: u32) -> usize {
     20 + key.wrapping_mul(0x9e37_79b9) as usize % 180
 }
