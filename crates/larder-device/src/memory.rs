@@ -76,7 +76,7 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns an independent device with the current content of this one, and without faults.
+    /// Returns an independent device with the current content of this device, and without faults.
     #[must_use]
     pub fn copy(&self) -> Self {
         let bytes = self.shared.bytes.read().unwrap_or_else(PoisonError::into_inner).clone();

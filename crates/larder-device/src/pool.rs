@@ -53,10 +53,11 @@ pub(crate) struct Job {
 
 impl Job {
     fn run(self) {
-        let place = self.target.parameters();
+        let parameters = self.target.parameters();
         // SAFETY: by the promise of `Target`, only this read uses the bytes until `finish` is
         // called, which happens in `end`.
-        let result = unsafe { self.device.read(place.offset, place.into, place.len) };
+        let result =
+            unsafe { self.device.read(parameters.offset, parameters.into, parameters.len) };
         self.end(result);
     }
 
