@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The time limit that represents an unlimited time: a year.
+/// The time limit that stands for no limit: one year.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Object<'py> = Bound<'py, PyAny>;
@@ -98,7 +98,7 @@ pub(crate) fn duration(secs: Option<f64>) -> PyResult<Duration> {
     time.map_err(|_| PyValueError::new_err(format!("a timeout can't be {secs} seconds")))
 }
 
-/// Converts a time limit to seconds, or to `None` if it is unlimited.
+/// Converts a time limit to seconds, or to `None` if there is no limit.
 pub(crate) fn seconds(time: Duration) -> Option<f64> {
     (time < FOREVER).then_some(time.as_secs_f64())
 }

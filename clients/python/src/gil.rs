@@ -34,7 +34,7 @@ thread_local! {
 }
 
 /// Removes and returns the exception that a signal handler has raised during a wait of this thread.
-/// Returns `None` if there is none.
+/// Returns `None` if no handler has raised an exception.
 pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
@@ -80,7 +80,7 @@ impl Gil {
 
     fn note(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
-        // A concurrent update may be lost. That has little effect on an average.
+        // A concurrent update may be lost, which has little effect on an average.
         let recent = self.recent.load(Ordering::Relaxed);
         self.recent.store(recent - recent / 8 + nanos / 8, Ordering::Relaxed);
     }
@@ -92,12 +92,12 @@ impl Gil {
 
 impl Waiter for Gil {
     fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let is_for_socket = waiting.socket().is_some();
-        if is_for_socket && self.is_alone(begun) && self.spins() {
-            while begun.elapsed() < SPIN.min(time) {
+        if is_for_socket && self.is_alone(start_time) && self.spins() {
+            while start_time.elapsed() < SPIN.min(time) {
                 if waiting.poll(Duration::ZERO) {
-                    self.note(begun.elapsed());
+                    self.note(start_time.elapsed());
                     return Ok(());
                 }
             }
@@ -105,9 +105,9 @@ impl Waiter for Gil {
         let most = time.min(SIGNAL_CHECK_INTERVAL);
         Python::attach(|py| {
             py.detach(|| {
-                let is_over = waiting.poll(most.saturating_sub(begun.elapsed()));
+                let is_over = waiting.poll(most.saturating_sub(start_time.elapsed()));
                 if is_for_socket && is_over {
-                    self.note(begun.elapsed());
+                    self.note(start_time.elapsed());
                 }
             });
             py.check_signals()

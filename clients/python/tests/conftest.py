@@ -19,7 +19,7 @@ from larder_client import PooledClient  # noqa: E402
 #: builds it if necessary.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
-#: Long time limits: no test may fail because the machine is busy.
+#: Long time limits, so that no test fails because the machine is busy.
 PATIENT = {"timeout": 60.0, "connect_timeout": 60.0}
 
 
