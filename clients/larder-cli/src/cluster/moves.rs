@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// [`Cluster::change`] tries to replace the shard map at most this many times. An attempt fails if
-/// another command or a leader replaces the map at the same time.
+/// The maximum number of attempts of [`Cluster::change`] to replace the shard map. An attempt fails
+/// if another command or a leader replaces the map at the same time.
 const SWAPS_MAX: usize = 10;
 
 /// The moves that a command plans.
@@ -22,8 +22,8 @@ pub(super) enum MovePlan<'a> {
     Drain(&'a str),
 }
 
-/// Plans moves. If `waits` is true, waits until they are done. Prints the plan, the progress and
-/// the outcome.
+/// Plans moves. If `waits` is true, waits until the moves are done. Prints the plan, the progress
+/// and the outcome.
 pub(super) fn run_moves(
     at: &ClusterArguments,
     plan: &MovePlan<'_>,
@@ -70,7 +70,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns whether the plan is to drain an existing group that has no slots.
+    /// Returns whether the plan is to drain a group that exists and already has no slots.
     fn is_drained(&self, map: &ShardMap, groups: &BTreeMap<String, GroupView>) -> bool {
         matches!(*self, Self::Drain(group) if groups.contains_key(group) && map.slots_of(group).is_empty())
     }
@@ -82,7 +82,8 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns the message that the command prints when the moves are done, or if none are needed.
+    /// Returns the message that the command prints when the moves are done, or if no moves are
+    /// needed.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {
@@ -147,8 +148,7 @@ impl Cluster {
 
     /// Applies `change` to the shard map in etcd. Writes nothing if `change` leaves the map
     /// unchanged. Returns the new map and the result of `change`. If another command or a leader
-    /// replaces the map between the read and the write, applies `change` to the map that replaced
-    /// it.
+    /// replaces the map between the read and the write, applies `change` to the new map.
     ///
     /// # Errors
     /// The error of `change`, or a message if etcd failed, there is no map, or other processes

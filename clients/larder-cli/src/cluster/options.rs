@@ -110,8 +110,8 @@ impl ClusterArguments {
         self.etcd_within(TimeLimits::COMMAND)
     }
 
-    /// Returns an etcd client with the short time limits of a node. A readiness probe must end
-    /// within a second.
+    /// Returns an etcd client with the short time limits of a node, because a readiness probe must
+    /// end within a second.
     pub(super) fn etcd_for_probe(&self) -> Result<Etcd, String> {
         self.etcd_within(TimeLimits::NODE)
     }
