@@ -19,8 +19,8 @@ pub(crate) type Upload = Box<dyn Any + Send>;
 ///
 /// An operation on an item that this server does not serve is forwarded to the leader of the item's
 /// group. If the leader is unreachable, [`Items::get`] reports it, and other forwarded operations
-/// abort the request (`abort.rs`). Pages and tags cover only the items of this server. This
-/// suffices for tags, because an engine with replicas does not support them.
+/// abort the request (`abort.rs`). Pages and tags cover only the items of this server. For tags,
+/// this is sufficient, because an engine with replicas does not support tags.
 pub(crate) trait Items: Send + Sync + 'static {
     /// Looks a key up. If `allows_replica` is true, a server that only follows the owner may answer
     /// from its own cache (`--read-lag`).

@@ -185,8 +185,8 @@ impl Server {
         self.access.passwords.is_some()
     }
 
-    /// Reloads passwords, tokens and certificates (SIGHUP). If a file is invalid, the passwords,
-    /// tokens or certificates that it belongs to stay unchanged.
+    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if
+    /// one of its files is invalid.
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.access.passwords {
             passwords.reload();
@@ -203,8 +203,8 @@ impl Server {
     }
 
     /// Reloads the certificates for clients and for nodes. Returns `None` if the server has no
-    /// certificates. If a file of the certificates for clients is invalid, those certificates stay
-    /// unchanged. The same holds for the certificates for nodes.
+    /// certificates. The two sets of certificates are independent: a set with an invalid file stays
+    /// unchanged.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
         let of_clients = self.access.tls.as_ref().map(|tls| tls.refresh());
         let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());

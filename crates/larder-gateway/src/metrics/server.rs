@@ -61,7 +61,7 @@ impl MetricsServer {
 }
 
 fn run(runtime: Runtime, stopped: oneshot::Receiver<()>) {
-    // A dropped sender stops the thread, too.
+    // Dropping the sender also stops the thread.
     let _ = runtime.block_on(stopped);
 }
 

@@ -7,8 +7,8 @@
 //! a connection is slow. A connection makes progress when a request ends, and when [`PROGRESS_LEN`]
 //! bytes of bodies were received from the peer or passed to the connection.
 //!
-//! A request ends when the last byte of its reply is dropped. This can be long after its handler
-//! has finished, because the connection may still hold bytes for a slow peer.
+//! A request ends when the last byte of its reply is dropped. The last byte can be dropped long
+//! after the handler has finished, because the connection may still hold bytes for a slow peer.
 
 use crate::server_view::ServerView;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ const END_STEP: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Connections {
     open: Mutex<Vec<Open>>,
-    /// The tasks of replaced connections. They may still run.
+    /// The tasks of replaced connections, some of which may still run.
     replaced: Mutex<Vec<AbortHandle>>,
     max: usize,
 }

@@ -27,7 +27,7 @@ pub(crate) enum UploadError<P> {
     TooLarge,
     /// The cache could not allocate memory for the value.
     OutOfMemory,
-    /// The length of the value differs from the announced one.
+    /// The length of the value differs from the announced length.
     WrongLength,
     /// Receiving the next piece failed.
     Peer(P),

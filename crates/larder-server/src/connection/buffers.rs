@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// The buffers of one thread. Its connections share them and use them one at a time, so an idle
+/// The buffers of one thread. The connections of the thread take turns using them, so an idle
 /// connection needs no buffers.
 #[derive(Debug)]
 pub struct Buffers {

@@ -201,7 +201,7 @@ impl ConnectionInfo {
         self.note_end("error");
     }
 
-    /// Records the reason for closing the connection, unless one is recorded already.
+    /// Records the reason for closing the connection, unless a reason is already recorded.
     pub(crate) fn note_end(&self, reason: &'static str) {
         let _ = self.ended.set(reason);
     }

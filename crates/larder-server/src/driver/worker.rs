@@ -244,7 +244,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// Does one slice of maintenance. Returns true if work is left. Skips the search for expired
+    /// Runs one slice of maintenance. Returns true if work is left. Skips the search for expired
     /// items if the crawler is disabled.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
@@ -260,7 +260,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// Does one slice of maintenance, unless one was already done in the second `now`.
+    /// Runs one slice of maintenance, unless a slice has already run in the second `now`.
     pub(super) fn maintain_if_due(&mut self, now: Seconds) {
         if self.maintained != now {
             self.maintain(now);

@@ -422,8 +422,8 @@ fn watch_panics() {
 }
 
 /// Starts a thread with two tasks. First, the thread maps the memory pages that are in use, so that
-/// requests do not wait for page faults. After [`PANIC_SOON`], it resets the count of panics,
-/// because the process has survived its start.
+/// requests do not wait for page faults. After `PANIC_SOON`, it resets the count of panics, because
+/// the process has survived its start.
 pub fn settle(cache: &Cache) {
     let cache = cache.clone();
     let settling = move || {

@@ -241,8 +241,8 @@ enum ExchangeState {
     Done,
     /// The socket accepts no more datagrams now.
     Blocked,
-    /// A command waits for slower storage, for another node or for an acknowledgement. It blocks
-    /// the commands after it.
+    /// A command waits for slower storage, for another node or for an acknowledgement. Later
+    /// commands of the request must also wait.
     Waiting,
 }
 

@@ -28,7 +28,7 @@ impl Options {
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let arguments = arguments.into_iter().collect();
         let mut options = read(arguments, |name| std::env::var_os(name))?;
-        // A daemon changes its working directory, so relative paths would become wrong.
+        // A daemon changes its working directory, so a relative path would later name another file.
         if options.daemon && !options.enable_coredumps {
             options.make_paths_absolute();
         }

@@ -3,8 +3,8 @@
 
 use super::row::Row;
 
-/// Help texts for metrics whose rows have unsuitable help, which describes only one set of labels
-/// or uses terms of `stats`.
+/// Help texts for metrics whose rows have unsuitable help: the help describes only one set of
+/// labels, or uses terms of `stats`.
 const HELP: [(&str, &str); 29] = [
     ("larder_commands_total", "Keys and requests of commands, by outcome."),
     ("larder_compares_total", "Stores with a CAS to compare, by outcome."),

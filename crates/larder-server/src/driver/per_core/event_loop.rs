@@ -172,7 +172,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             }
             let now = self.worker.now();
             // Events are edge-triggered, so each is reported only once. A socket that is ready at
-            // its registration causes one event, too.
+            // its registration also causes one event.
             let waiting = self.ready.len();
             for event in &events {
                 if event.token() == WAKER {
@@ -351,8 +351,9 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Registers a client for log lines, load shedding and write events, as far as they concern the
-    /// client. Closes the client if load shedding has marked it, or if the registration fails.
+    /// Registers a client for the events that it currently needs: log lines, load shedding and
+    /// write events. Closes the client if load shedding has marked it, or if the registration
+    /// fails.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {

@@ -92,7 +92,7 @@ pub(super) fn start_each(
         let name = format!("larder-{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             install(index, &server, &cache);
-            // A dropped sender stops the runtime, too.
+            // Dropping the sender also stops the runtime.
             let _ = runtime.block_on(ended);
             drop(runtime);
             uninstall();

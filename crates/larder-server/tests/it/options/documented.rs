@@ -32,7 +32,7 @@ const EXTENDED: &str = "
     proxy_arg proxy_uring relaxed_privileges";
 
 /// memcached 1.6.45's commands, each with a valid request. The table of differences must list
-/// exactly those that larderd answers with `ERROR`.
+/// exactly the commands that larderd answers with `ERROR`.
 const COMMANDS: &[(&str, &str)] = &[
     ("set", "set k 0 0 1\r\n1"),
     ("add", "add k 0 0 1\r\n1"),
