@@ -21,7 +21,7 @@ const LINE_LEN_MAX: usize = 255;
 /// read only up to this length, because only its first lines are used.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
-/// A password file, and its entries at the last reading.
+/// A password file, and the entries of its last successful read.
 pub struct PasswordFile {
     path: PathBuf,
     entries: RwLock<Vec<Entry>>,
@@ -40,7 +40,7 @@ struct Secret {
     len: u64,
 }
 
-/// A token file, and its tokens at the last reading.
+/// A token file, and the tokens of its last successful read.
 pub struct TokenFile {
     path: PathBuf,
     tokens: RwLock<Vec<Token>>,

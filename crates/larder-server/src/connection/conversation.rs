@@ -33,7 +33,7 @@ pub trait Conversation {
     /// Returns the number of cache-memory bytes pinned by a value that is being sent.
     fn leased_bytes(&self) -> usize;
 
-    /// Returns the number of bytes that an incomplete value has received into cache memory.
+    /// Returns the number of cache-memory bytes that an incomplete value occupies.
     fn uploaded_bytes(&self) -> usize;
 
     /// Returns whether the conversation has unsolicited output for its client, such as

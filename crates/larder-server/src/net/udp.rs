@@ -26,7 +26,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// The length of a datagram's header, in bytes.
 const HEADER_LEN: usize = 8;
-/// The maximum length of a reply datagram, in bytes. Such a datagram fits an Ethernet frame.
+/// The maximum length of a reply datagram, in bytes. Such a datagram fits in an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
 /// The maximum number of reply bytes in one datagram.
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;

@@ -124,7 +124,7 @@ impl Tls {
     }
 
     /// Returns the fixed memory of TLS connections, in bytes.
-    /// [`crate::connection::list::Connections::held`] does not include it.
+    /// [`crate::connection::list::Connections::held`] does not include this memory.
     pub(crate) fn fixed(&self) -> usize {
         self.counts.open.load(Relaxed) * channel::FIXED_LEN
     }

@@ -74,8 +74,8 @@ fn calls_fail_if_only_one_side_uses_tls() {
     });
 }
 
-/// A proxy resets the first connection after it has forwarded a number of the server's bytes. The
-/// reset cuts records at different offsets.
+/// A proxy resets the first connection after forwarding some of the server's bytes. The reset cuts
+/// records at different offsets.
 #[test]
 fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_connection() {
     let secure = Secure::start("client-cut", &[], "");
