@@ -73,17 +73,17 @@ pub(crate) enum Violation {
 /// A cause on this node's side for closing a connection or not establishing it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
-    /// The node shuts down.
+    /// The node is shutting down.
     #[error("this node shuts down")]
     Stopped,
     /// This node no longer needs the connection: the peer no longer leads, or this node has closed
-    /// the connection or shuts down.
+    /// the connection or is shutting down.
     #[error("the connection was replaced")]
     Replaced,
     /// The node does not lead its group.
     #[error("this node does not lead its group")]
     NotLeader,
-    /// During an import, the node has lost the leadership of its group, or shuts down.
+    /// During an import, the node has lost the leadership of its group, or is shutting down.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
     /// A journal has overwritten changes before they were sent to the follower.

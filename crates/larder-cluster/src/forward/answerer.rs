@@ -373,7 +373,7 @@ struct Conversations<'a> {
     leased_at: Instant,
     /// Frames that are not sent yet.
     out: Vec<u8>,
-    /// The time at which this connection noticed that the node shuts down; `None` before.
+    /// The time at which this connection noticed that the node is shutting down; `None` before.
     stopped_at: Option<Instant>,
 }
 

@@ -30,7 +30,7 @@ impl ChangeRelay {
         connection: usize,
     ) -> Self {
         let (tracker, host) = (Arc::clone(tracker), Arc::clone(host));
-        // Clients have numbers from 1 up, so numbers from the top of the range are free.
+        // Client numbers count up from 1, so numbers from the top of the range are free.
         let number = u64::MAX - connection as u64;
         Self { tracker, host, number, inbox: None, reads: None, all: None }
     }

@@ -101,8 +101,8 @@ impl Forwarder {
         }
     }
 
-    /// Makes clients drop their copies of the group's items, because this node may miss changes to
-    /// them.
+    /// Makes clients drop the group's items that they have cached, because this node may miss
+    /// changes to these items.
     fn note_missed_changes(&self) {
         if let Some(tracker) = &self.0.tracker {
             tracker.note_remote_flush();

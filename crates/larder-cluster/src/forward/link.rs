@@ -160,7 +160,8 @@ impl Link {
         is_usable
     }
 
-    /// Returns whether the connection's retirement is over. The connection is then closed.
+    /// Returns whether the connection's retirement is over. If so, the connection cannot be used
+    /// again.
     pub(super) fn is_over(&self) -> bool {
         matches!(*lock(&self.retirement), Retirement::Over)
     }
@@ -339,7 +340,7 @@ impl Link {
         leases.is_stalled().then_some(Timeout::LeaderStalled)
     }
 
-    /// Sends messages about changed items to the clients that have copies of the items.
+    /// Sends messages about changed items to the clients that have cached the items.
     fn note_changes(&self, changed: &Invalidated<'_>) -> Result<(), FrameError> {
         let Some(tracker) = &self.tracker else { return Ok(()) };
         let _wakes = DeferredWakes::begin();

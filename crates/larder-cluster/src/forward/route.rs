@@ -17,8 +17,8 @@ const UPLOAD_PAUSE_LEN: usize = 1 << 20;
 /// If the unsent output has more than this many bytes, new requests fail as if there were no
 /// leader. The output includes requests from clients that have disconnected.
 const REQUEST_REFUSAL_LEN: usize = 32 << 20;
-/// After it has received this many reply bytes, the session sends a `Continue` frame before its
-/// next requests.
+/// After receiving this many reply bytes, a session sends a `Continue` frame before its next
+/// requests.
 const CREDIT_AFTER: usize = 16 << 10;
 
 /// A session's route to the leader of a group.
@@ -222,7 +222,8 @@ impl RemoteRoute {
 
     fn send(&self, link: &Link, route: u64, bytes: &[u8], more: bool) {
         self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
-        // If the connection is closed already, the requests end with the others on it.
+        // If the connection is closed already, these requests get the same outcome as its other
+        // requests.
         link.send(route, bytes, more);
     }
 

@@ -279,8 +279,9 @@ impl Group {
         true
     }
 
-    /// Transfers the leadership if an operator has requested it with a later request than number
-    /// `done`. On success, sets `done` to the number of this request.
+    /// Transfers the leadership if an operator has requested it with a request whose number is not
+    /// `done`. If there was a candidate, sets `done` to this number, even if the transfer timed
+    /// out.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -291,11 +292,12 @@ impl Group {
     }
 
     /// Transfers this node's leadership to the node `to`, or to any member in sync. Waits until a
-    /// candidate lacks few changes. Then this node stops answering, waits until the candidate has
-    /// all changes and no reply waits for acknowledgements, and writes a record that names the
-    /// candidate as the leader. The members that have all changes stay in sync, including this node
-    /// if `stays` is true. Requests wait during the transfer, and are forwarded afterwards. If an
-    /// attempt takes longer than [`TRANSFER_HOLD_MAX`], this node answers again and retries later.
+    /// candidate lacks only a few changes. Then this node stops answering, waits until the
+    /// candidate has all changes and no reply waits for acknowledgements, and writes a record that
+    /// names the candidate as the leader. The members that have all changes stay in sync, including
+    /// this node if `stays` is true. Requests wait during the transfer, and are forwarded
+    /// afterwards. If an attempt takes longer than [`TRANSFER_HOLD_MAX`], this node answers again
+    /// and retries later.
     ///
     /// Returns whether this node led and there was a candidate. True does not mean success: the
     /// transfer may have timed out.
@@ -548,7 +550,7 @@ impl Group {
     }
 
     /// Records that this node is ready for the leadership that started in this epoch. The node no
-    /// longer follows another one.
+    /// longer follows another node.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         if let Some(acks) = self.acks() {

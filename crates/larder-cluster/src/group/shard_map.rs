@@ -37,7 +37,7 @@ pub(crate) struct ExportingLeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinishError {
     Refused(&'static str),
-    /// Etcd did not answer. The migration may be finished.
+    /// etcd did not answer. The migration may be finished.
     Unknown,
 }
 
@@ -127,8 +127,8 @@ impl ShardMapKeeper {
     }
 
     /// Replaces a malformed map with the previous one. If the map is absent, writes the last map
-    /// that etcd had, or else the last map that this node knows. Before the first map, writes one
-    /// in which the local group owns all slots. Warns if the repair is impossible.
+    /// that etcd had, or else the last map that this node knows. If this node has never read a map,
+    /// writes one in which the local group owns all slots. Warns if the repair is impossible.
     fn repair(&self, etcd: &mut EtcdShardMap, is_malformed: bool) -> Result<(), CoordinatorError> {
         let (remembered, revision) = self.group.topology.map();
         if is_malformed {

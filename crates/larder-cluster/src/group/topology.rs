@@ -225,8 +225,8 @@ impl Topology {
         }
     }
 
-    /// Returns whether the last read of the map has found one, and no read of the group has failed
-    /// since.
+    /// Returns whether the last read of the map has found a map, and no read of the group has
+    /// failed since.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.known().etcd_revision.is_some()
     }

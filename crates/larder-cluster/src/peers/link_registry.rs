@@ -1,5 +1,5 @@
 //! The open connections of peers for one purpose. Each peer process has at most one: a later
-//! connection closes the earlier one for good.
+//! connection permanently closes the earlier one.
 
 use crate::error::{LocalError, PeerError};
 use larder_store::Fence;

@@ -25,7 +25,8 @@ const BATCHES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
-    /// The totals over followers' connections that have ended. Lock order: `followers` before this.
+    /// The totals over followers' connections that have ended. Lock order: `followers` before this
+    /// mutex.
     ended: Mutex<SyncTotals>,
     /// The number of follower connections so far.
     admitted: AtomicU64,
@@ -68,7 +69,7 @@ impl ReplicationStatus {
 
     /// Returns the number of connections that failed in the handshake or were refused. Excludes
     /// members that mistake this node for the leader of their group, and imports that this node
-    /// refuses, except for exceeding the maximum number of migrations.
+    /// refuses after the handshake for a reason other than the maximum number of migrations.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -334,7 +335,7 @@ impl LinkStatus {
         error.clone_into(&mut state.stats.error);
     }
 
-    /// Records that this server leads. It then has no link, and no lag.
+    /// Records that this server leads. A leader has no link and no lag.
     pub(crate) fn note_leading(&self) {
         self.note_lost("");
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
