@@ -30,8 +30,8 @@ pub enum StreamError {
     /// A full sync or delta sync would change the items of a member that may become the leader.
     #[error("sync refused: this member is in sync, or is standing for election")]
     SyncRefused,
-    /// The import of slots cannot become complete: the exporter's items were flushed, its journals
-    /// were overrun, or the caller did not permit the batch ([`Applier::receive_import`]).
+    /// The import of slots cannot complete: the exporter's items were flushed, its journals were
+    /// overrun, or the caller did not permit the batch ([`Applier::receive_import`]).
     #[error("the import of slots must restart")]
     ImportRestart,
     /// This member cannot send the keys that a delta sync needs: its checkpoints or journals do not
@@ -65,8 +65,8 @@ pub struct ApplierCounts {
     pub flushes: u64,
 }
 
-/// The follower's end of a stream: stores the states that a leader sends. It outlives connections,
-/// and records the position at which the next connection resumes.
+/// The follower's end of a stream: stores the states that a leader sends. The applier outlives
+/// connections, and records the position at which the next connection resumes.
 #[derive(Debug)]
 pub struct Applier<E: Engine> {
     engine: E,

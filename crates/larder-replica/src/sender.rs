@@ -110,8 +110,8 @@ pub struct Sender<E: Engine> {
     /// The slots of an export: the sender sends only their items. `None` outside of exports, where
     /// the sender sends all items.
     slots: Option<SlotSet>,
-    /// The time of the oldest unsent change, in milliseconds. The sender updates it when it takes
-    /// keys from the journals.
+    /// The time of the oldest unsent change, in milliseconds. The sender updates this time when it
+    /// takes keys from the journals.
     oldest: u64,
     large: Option<PartialValue<E::Lease>>,
     pending_reads: Vec<E::PendingRead>,

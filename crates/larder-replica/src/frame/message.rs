@@ -220,9 +220,9 @@ pub enum Frame<'b> {
     /// Until this time on the leader's clock, in milliseconds, the leader may execute changes that
     /// were forwarded on this connection. A time before the end of an earlier lease has no effect.
     Lease(u64),
-    /// With true, the forwarding node requests the keys of all changes. With false, and before the
-    /// first such frame, it requests only the keys of items that its clients with near caches have
-    /// read.
+    /// With `true`, the forwarding node requests the keys of all changes. With `false`, and before
+    /// the first such frame, it requests only the keys of items that its clients with near caches
+    /// have read.
     TrackAll(bool),
     /// Items that the forwarding node's clients have read may have changed since.
     Invalidated(Invalidated<'b>),

@@ -9,10 +9,10 @@
 //! reservation  a leader with less than half of its range left moves `to` up
 //! ```
 //! Every change of the record is a compare-and-swap, so ranges are disjoint. While the coordinator
-//! is unreachable, a leader offers a higher end in its heartbeats. It may draw values up to that
-//! end once all other members in sync have acknowledged it, because a member starts its own range
-//! above every end that it has read or received. A leader without other members in sync needs no
-//! acknowledgement.
+//! is unreachable, a leader offers a higher end in its heartbeats. The leader may draw values up to
+//! that end once all other members in sync have acknowledged it, because a member starts its own
+//! range above every end that it has read or received. A leader without other members in sync needs
+//! no acknowledgement.
 
 use crate::group::{CAS_END, CAS_RANGE_LEN_MIN, CasRange, Process};
 use crate::time::Millis;
@@ -37,8 +37,8 @@ pub(crate) struct CasReserve {
     highest_end: u64,
     /// The values that this leader may draw; empty if this member does not lead.
     values: Range<u64>,
-    /// Once this leader has reserved enough values above this value, it draws only from this value
-    /// on. 0 if there is no such limit.
+    /// Once this leader has reserved enough values above this value, it draws no value below this
+    /// value. 0 if there is no such limit.
     floor: u64,
     /// Maps each member to the highest end that it has acknowledged to this leader.
     acknowledged: BTreeMap<Process, u64>,
@@ -126,8 +126,8 @@ impl CasReserve {
         CasRange { to, ..range }
     }
 
-    /// Makes this leader draw values from `floor` on once it has reserved enough of them. Returns
-    /// whether it draws from `floor` on now.
+    /// Makes this leader draw only values of at least `floor` once it has reserved enough such
+    /// values. Returns whether it does so already.
     pub(crate) fn raise(&mut self, floor: u64) -> bool {
         self.floor = self.floor.max(floor);
         self.apply_floor();

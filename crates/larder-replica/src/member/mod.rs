@@ -128,7 +128,7 @@ pub struct Member {
     /// been without a lease for [`Record::unclean_after`]. With this record, the member keeps its
     /// items, although it may lack some.
     unclean_epoch: Option<u32>,
-    /// Whether this member has started a full sync and not completed it. It then lacks items.
+    /// Whether this member has started a full sync and not completed it. If so, it lacks items.
     lacks_items: bool,
     /// The last known record. This member restores it if the coordinator loses it.
     last_record: Option<Record>,

@@ -50,7 +50,7 @@ thread_local! {
     static LEADERS_CLOCK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that starts at another time, and runs at another rate, than the simulation's time.
+/// A clock whose start time and rate differ from those of the simulation's time.
 #[derive(Clone, Copy)]
 struct Clock {
     start: u64,
@@ -147,9 +147,9 @@ struct World {
     delays: [u64; 2],
     has_faults: bool,
     connections: Vec<Connection>,
-    /// Whether the leader leads.
+    /// Whether the leader process currently leads.
     leads: bool,
-    /// Whether the leader leads, as last seen by the forwarding node.
+    /// Whether the leader process leads, as last seen by the forwarding node.
     is_followed: bool,
     /// Changes that the leader has returned because it did not lead.
     returned: Vec<u64>,
