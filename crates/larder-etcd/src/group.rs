@@ -54,7 +54,7 @@ impl EtcdGroup {
         self.last.as_ref().filter(|_| !self.has_failed).map(|(revision, _)| *revision)
     }
 
-    /// Reads the group, in a call that has started at `start`.
+    /// Reads the group, in a call that started at `start`.
     fn read_all(&mut self, start: Instant) -> Result<(Revision, GroupView), CoordinatorError> {
         let under = |kind| Range::Under(format!("{}/", self.name.key(kind)));
         let one = |kind| Range::One(self.name.key(kind));

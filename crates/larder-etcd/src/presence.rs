@@ -129,8 +129,8 @@ impl Presence {
     }
 
     /// Returns the incarnation of the other process that has written `live`. Returns `None` if this
-    /// process has written `live`, or if no process has written it: a `live` that a process has
-    /// written is well-formed and has a lease.
+    /// process has written `live`. Also returns `None` if `live` is malformed or has no lease,
+    /// because no process writes such a value.
     fn other_process(&self, live: &KeyValue) -> Option<u64> {
         let incarnation = read_incarnation(&live.value)?;
         (live.lease != 0 && incarnation != self.incarnation).then_some(incarnation)

@@ -378,7 +378,7 @@ fn the_clients_of_a_process_share_a_login() {
     let before = logins(&server);
     read_all(&mut groups);
     assert_eq!(logins(&server), before + 1);
-    // Changing the password invalidates the tokens. The next calls together log in once.
+    // Changing the password invalidates the tokens. Together, the next calls log in once.
     let mut admin = ureq::post(format!("{}/v3/auth/authenticate", server.url))
         .send(r#"{"name":"root","password":"secret"}"#)
         .unwrap();

@@ -41,7 +41,7 @@ const _: () =
 /// The maximum length, in bytes, of the reply text that an error contains.
 const REFUSAL_LEN_MAX: usize = 300;
 
-/// A client of etcd. Within a time limit, each call tries one server after the other until a server
+/// A client of etcd. Within a time limit, each call tries one server after another until a server
 /// executes it.
 pub struct Etcd {
     agent: ureq::Agent,
@@ -159,7 +159,7 @@ impl Etcd {
         })
     }
 
-    /// Sends a request to one server after the other until one executes it. Starts no request that
+    /// Sends a request to one server after another until one executes it. Starts no request that
     /// could exceed the time limit.
     ///
     /// # Errors
@@ -402,7 +402,7 @@ fn revision(answer: &Value) -> Result<u64, CoordinatorError> {
     found.ok_or(CoordinatorError::MalformedReply("the revision"))
 }
 
-/// Tries to log in at one server after the other until one accepts. Returns the token.
+/// Tries to log in at one server after another until one accepts. Returns the token.
 fn log_in<'u>(
     agent: &ureq::Agent,
     urls: impl Iterator<Item = &'u String>,
