@@ -1,5 +1,5 @@
 //! Hooks into the waits of blocking calls. The binding for an interpreter with a global lock uses
-//! them to release the lock during a wait.
+//! these hooks to release the lock during a wait.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

@@ -33,7 +33,7 @@ pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
     /// The connection. `None` before it is opened and after it is closed.
     link: Option<Link>,
-    /// The permit. As the last field, it is dropped after the connection.
+    /// The permit. Because this field is the last, the permit is dropped after the connection.
     _permit: SemaphorePermit<'p>,
 }
 

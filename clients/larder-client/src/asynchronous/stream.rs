@@ -25,7 +25,7 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
-    /// The TLS session. It is locked only during nonblocking operations.
+    /// The TLS session. A caller locks the session only during nonblocking operations.
     tls: Option<Box<Mutex<Session>>>,
 }
 

@@ -54,23 +54,24 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hashing {
-    /// Larder's own method, the best choice for most programs. All servers have equal shares of the
-    /// keys, and adding or removing a server moves only the keys of that server.
+    /// Larder's own method, the best choice for most programs. The servers' shares of the keys are
+    /// proportional to their weights, and adding or removing a server moves only keys to or from
+    /// that server.
     ///
-    /// It is rendezvous hashing with rapidhash and SplitMix64's finaliser. Weighted scores also use
-    /// logarithms.
+    /// The method is rendezvous hashing with rapidhash and SplitMix64's finaliser. Weighted scores
+    /// also use logarithms.
     #[default]
     Rendezvous,
     /// Jump consistent hashing with rapidhash: equal shares of the keys, and no memory for points.
-    /// It identifies servers only by their index in the list. If another server takes an index
-    /// over, it gets the keys of that index.
+    /// The method identifies servers only by their index in the list. If another server takes over
+    /// an index, it gets the keys of that index.
     ///
     /// If a server is not usable, further hashes choose other servers.
     Jump,
     /// The hash modulo the number of servers.
     ///
-    /// - libmemcached and pylibmc: the default, with [`KeyHash::OneAtATime`], and `distribution:
-    ///   modula`, with its `hash`. Both ignore weights.
+    /// - libmemcached and pylibmc: the default (with [`KeyHash::OneAtATime`]), and `distribution:
+    ///   modula` (with the function that the option `hash` selects). Both clients ignore weights.
     /// - spymemcached: `ArrayModNodeLocator`, its default, with [`KeyHash::Java`].
     ///
     /// If a server is not usable, the ring uses the next one in the list, as spymemcached does with
@@ -78,7 +79,7 @@ pub enum Hashing {
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`,
     /// pylibmc's `ketama` or `distribution: consistent`. Each server has 100 points. Keys and
-    /// points use the same hash function. pylibmc's option `hash` sets it, and the default is
+    /// points use the same hash function, which pylibmc's option `hash` sets. The default is
     /// [`KeyHash::OneAtATime`].
     ///
     /// If a weight is above 1, this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash
@@ -94,12 +95,12 @@ pub enum Hashing {
     /// `OPT_LIBKETAMA_COMPATIBLE`. libmemcached hashes keys with [`KeyHash::Md5`], unless the
     /// program sets another hash afterwards. libmemcached treats a weight of 0 as 1.
     ///
-    /// Unusable servers are handled as with [`Ketama`](Self::Ketama).
+    /// The ring handles unusable servers as with [`Ketama`](Self::Ketama).
     KetamaWeighted(KeyHash),
     /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format:
     /// `KetamaConnectionFactory`, or a `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and
-    /// `KETAMA_HASH`. It hashes `host/ip:port`, so servers configured by host name need
-    /// [`Node::ip`] (IPv4). Servers configured by IP address do not need it.
+    /// `KETAMA_HASH`. spymemcached hashes `host/ip:port`, so servers configured by host name need
+    /// [`Node::ip`] (IPv4). Servers configured by IP address do not need [`Node::ip`].
     ///
     /// If a server is not usable, up to six further hashes choose other servers, as in spymemcached
     /// with `FailureMode.Redistribute`. After these hashes, the ring uses the next servers on the

@@ -139,11 +139,11 @@ fn a_waiting_thread_may_make_a_nested_call() {
             handler.waits_before.store(waits_before, Ordering::Relaxed);
             let client = builder.waiter(Arc::clone(&handler) as _).build().unwrap();
             handler.client.set(client.clone()).unwrap();
-            let begun = Instant::now();
+            let start_time = Instant::now();
             for key in ["a", "b"] {
                 assert_eq!(client.get(key).unwrap().unwrap(), key);
             }
-            let took = begun.elapsed();
+            let took = start_time.elapsed();
             assert!(took < MILLIS(1000), "{shared} {waits_before} {took:?}");
             assert_eq!(handler.calls.load(Ordering::Relaxed), 1, "{shared} {waits_before}");
         }
@@ -161,9 +161,9 @@ fn an_endless_reply_does_not_block_other_tasks_of_the_thread() {
                 let builder = if shared { builder.shared(1) } else { builder.connections(1) };
                 let client = builder.build().unwrap();
                 let call = tokio::spawn(async move { client.get("a").await });
-                let begun = Instant::now();
+                let start_time = Instant::now();
                 tokio::time::sleep(MILLIS(20)).await;
-                assert!(begun.elapsed() < MILLIS(1000), "{shared} {:?}", begun.elapsed());
+                assert!(start_time.elapsed() < MILLIS(1000), "{shared} {:?}", start_time.elapsed());
                 call.await.unwrap().unwrap_err();
             });
         });
@@ -302,9 +302,9 @@ fn a_connection_closed_by_the_server_is_not_counted() {
             FakeServer::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
         let client = client(at(server.port)).build().unwrap();
         assert_eq!(client.get("key").unwrap().unwrap(), "key");
-        let begun = Instant::now();
+        let start_time = Instant::now();
         while client.connections() != (0, 0, 0) {
-            assert!(begun.elapsed() < MILLIS(2000));
+            assert!(start_time.elapsed() < MILLIS(2000));
             thread::yield_now();
         }
     });
@@ -467,14 +467,14 @@ fn calls_that_wait_for_the_same_connect_fail_with_it() {
             assert_eq!(client.metrics().servers[0].breaker_opened, u64::from(round == 5));
         }
         // After the pause, one call at a time may probe.
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let is_attempt = |error: &&Error| match error.kind() {
             ErrorKind::Connect(_) => true,
             ErrorKind::Unavailable { .. } => false,
             _ => panic!("{error}"),
         };
         let attempts = call_all().iter().filter(is_attempt).count();
-        let took = begun.elapsed();
+        let took = start_time.elapsed();
         let attempts_max = 1 + took.as_millis() / CONNECT_TIMEOUT.as_millis();
         assert!(attempts as u128 <= attempts_max, "{attempts} in {took:?}");
     });
@@ -489,13 +489,13 @@ fn calls_that_wait_for_a_pooled_connection_see_the_open_breaker() {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.connections(CONNECTIONS).build().unwrap();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let errors: Vec<_> = thread::scope(|scope| {
             let calls: Vec<_> =
                 (0..CALLS).map(|_| scope.spawn(|| client.get("key").unwrap_err())).collect();
             calls.into_iter().map(|call| call.join().unwrap()).collect()
         });
-        let took = begun.elapsed();
+        let took = start_time.elapsed();
         let is_left_alone = |error: &&Error| matches!(error.kind(), ErrorKind::Unavailable { .. });
         let attempts = CALLS - errors.iter().filter(is_left_alone).count();
         // Each of the first four failed calls passes its slot to a waiting call, and that call

@@ -28,13 +28,15 @@ struct Handling;
 
 impl Waiter for Handling {
     fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         if waiting.socket().is_none()
             && let Some(handler) = HANDLER.take()
         {
             handler();
         }
-        while !waiting.poll(time.saturating_sub(begun.elapsed())) && begun.elapsed() < time {}
+        while !waiting.poll(time.saturating_sub(start_time.elapsed()))
+            && start_time.elapsed() < time
+        {}
         Ok(())
     }
 }
@@ -82,7 +84,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
     let builder = blocking::Client::builder(address).timeout(MILLIS(4000)).shared(1);
     let client = builder.waiter(Arc::new(Handling)).build().unwrap();
     let said = Said { say, is_read: Arc::default() };
-    let begun = Instant::now();
+    let start_time = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
             get(&client, "y");
@@ -104,7 +106,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
             thread::sleep(MILLIS(20));
         }
     });
-    let took = begun.elapsed();
+    let took = start_time.elapsed();
     assert!(took < MILLIS(2000), "{took:?}");
     // Checks that the read permit is free for the next call.
     thread::scope(|scope| {
@@ -113,7 +115,7 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
         said.say.send(&["z"]).unwrap();
         call.join().unwrap();
     });
-    assert!(begun.elapsed() - took < MILLIS(2000), "{:?}", begun.elapsed() - took);
+    assert!(start_time.elapsed() - took < MILLIS(2000), "{:?}", start_time.elapsed() - took);
 }
 
 /// Controls the server, and records whether the reading thread is done.
@@ -286,7 +288,7 @@ impl Waiter for Restless {
 
 /// Makes a call and checks its value.
 fn call(client: &blocking::Client, random: u64) {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let keys: Vec<_> = (0..6).map(|n| format!("key-{random}-{n}")).collect();
     let error = match random / 64 % 8 {
         0 => client.set(&keys[0], "1", 0).err(),
@@ -303,7 +305,7 @@ fn call(client: &blocking::Client, random: u64) {
     if let Some(error) = error {
         assert!(matches!(error.kind(), ErrorKind::Interrupted), "{error}");
     }
-    assert!(begun.elapsed() < MILLIS(5000), "{:?}", begun.elapsed());
+    assert!(start_time.elapsed() < MILLIS(5000), "{:?}", start_time.elapsed());
 }
 
 #[test]
@@ -338,9 +340,9 @@ fn call_at_random(servers: usize, is_nested: bool) {
         }
     });
     restless.is_calm.store(true, Ordering::Relaxed);
-    let begun = Instant::now();
+    let start_time = Instant::now();
     (0..64).for_each(|n| call(&client, n * 64));
-    assert!(begun.elapsed() < MILLIS(2000), "{:?}", begun.elapsed());
+    assert!(start_time.elapsed() < MILLIS(2000), "{:?}", start_time.elapsed());
     let n = servers.len();
     assert_eq!(client.connections(), (n, n, 0));
 }
@@ -352,9 +354,9 @@ fn median_latency(client: &blocking::Client) -> Duration {
             .map(|thread| {
                 scope.spawn(move || {
                     let timed = |n| {
-                        let begun = Instant::now();
+                        let start_time = Instant::now();
                         get(client, &format!("key-{thread}-{n}"));
-                        begun.elapsed()
+                        start_time.elapsed()
                     };
                     (0..10).map(timed).collect::<Vec<_>>()
                 })
@@ -387,9 +389,9 @@ fn threads_that_give_up_do_not_block_others() {
             scope.spawn(move || {
                 for n in 0..20 {
                     let key = format!("key-{thread}-{n}");
-                    let begun = Instant::now();
+                    let start_time = Instant::now();
                     let called = client.get(&key);
-                    let took = begun.elapsed();
+                    let took = start_time.elapsed();
                     assert!(took < timeout + MILLIS(2000), "{took:?}");
                     match called {
                         Ok(value) => {
@@ -410,9 +412,9 @@ fn threads_that_give_up_do_not_block_others() {
     });
     let (right, late) = (right.into_inner(), late.into_inner());
     assert!(right > 50 && late > 0, "{right} {late}");
-    let begun = Instant::now();
+    let start_time = Instant::now();
     while client.get("key").is_err() {
-        assert!(begun.elapsed() < MILLIS(4000));
+        assert!(start_time.elapsed() < MILLIS(4000));
         thread::sleep(MILLIS(5));
     }
     assert_eq!(client.connections(), (1, 1, 0));

@@ -141,7 +141,7 @@ impl Shared {
         let connection = slot.connection(deadline, open, &self.wait)?;
         if self.is_closed.load(Ordering::Relaxed) {
             // The client was closed while the connection was being opened. This call may still use
-            // the connection. It is closed when the last caller drops it.
+            // the connection, which is closed when the last caller drops it.
             slot.close(&connection, CloseReason::ClientClosed);
         }
         Ok(connection)

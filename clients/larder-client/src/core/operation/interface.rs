@@ -13,12 +13,12 @@ use std::sync::Arc;
 pub(crate) trait Operation {
     /// The result for the caller.
     type Output;
-    /// Returns whether the operation can be repeated because it changes no value.
+    /// Returns whether the operation changes no value, so that the client may repeat it.
     fn reads(&self) -> bool;
 
     /// Returns the output of a lookup that finds nothing. With
-    /// [`Builder::degrade`](crate::Builder::degrade), it replaces the error of a server fault.
-    /// Returns `None` for operations that report the fault.
+    /// [`Builder::degrade`](crate::Builder::degrade), this output replaces the error of a server
+    /// fault. Returns `None` for operations that report the fault.
     fn empty_output(&self) -> Option<Self::Output> {
         None
     }
@@ -31,8 +31,9 @@ pub(crate) trait Operation {
     /// Adds the requests to a connection.
     fn encode(&mut self, connection: &mut Connection);
 
-    /// Returns whether this [`Answer`] is a valid reply to the operation's commands. It may return
-    /// false for errors: an error that leaves the connection usable is always valid.
+    /// Returns whether this [`Answer`] is a valid reply to the operation's commands. The function
+    /// may return false for error replies, because the client accepts any error reply that leaves
+    /// the connection usable.
     fn fits(answer: &Answer<'_>) -> bool;
 
     /// Interprets the next reply. Returns the output after the last reply, and `None` after earlier
