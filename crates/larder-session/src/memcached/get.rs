@@ -15,7 +15,7 @@ use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Now, Tag, Va
 pub(crate) enum LookupReply {
     /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// An error is in the output. The reply to the whole line of keys ends with it.
+    /// An error is in the output. This error ends the reply to the whole line of keys.
     Refused,
     /// The item is on slower storage. The output is unchanged.
     Pending,
@@ -130,7 +130,7 @@ fn show_content<E: Engine>(
 }
 
 /// Writes the reply to any hit. If the function is called again for the same request, a large value
-/// replaces the earlier one in `pending`.
+/// replaces the value in `pending`.
 fn show<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -208,9 +208,9 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
     }
 }
 
-/// If the session may not lease a large value, it copies the value to the output, up to this length
-/// in bytes. This length equals the default maximum item size (`-I`). The copy counts as a buffer
-/// of the connection.
+/// The maximum length, in bytes, of a large value that the session copies to the output because it
+/// may not lease the value. This length equals the default maximum item size (`-I`). The copy
+/// counts as a buffer of the connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
@@ -220,7 +220,8 @@ pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
     }
 }
 
-/// Completes the reply to a lookup: writes a miss, or an error if the value could not be written.
+/// Completes the reply to a lookup: writes a miss, or an error if the session could not write the
+/// value.
 fn finish<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,

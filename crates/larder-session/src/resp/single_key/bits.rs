@@ -25,8 +25,8 @@ pub(super) fn get_bit<E: Engine, H: Host>(
     answer(looked)
 }
 
-/// Returns the number of 1 bits in a range (`BITCOUNT`). The range is in bits if `in_bits`, and
-/// otherwise in bytes. Its end is inclusive.
+/// Returns the number of 1 bits in a range (`BITCOUNT`). The offsets of the range are in bits if
+/// `in_bits`, and otherwise in bytes. The end of the range is inclusive.
 pub(super) fn bit_count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
@@ -72,12 +72,12 @@ fn ones(bytes: &[u8], from: usize, to: usize) -> usize {
     }
     let within = bytes.get(from / 8..to.div_ceil(8)).unwrap_or_default();
     let all: usize = within.iter().map(|byte| byte.count_ones() as usize).sum();
-    let before = within.first().map_or(0, |byte| (byte & !(0xff >> (from % 8))).count_ones());
-    let behind = match to % 8 {
+    let ones_before = within.first().map_or(0, |byte| (byte & !(0xff >> (from % 8))).count_ones());
+    let ones_after = match to % 8 {
         0 => 0,
         bits => within.last().map_or(0, |byte| (byte & (0xff >> bits)).count_ones()),
     };
-    all - before as usize - behind as usize
+    all - ones_before as usize - ones_after as usize
 }
 
 /// Converts the result of a lookup to a reply. Without an item, the reply is 0.

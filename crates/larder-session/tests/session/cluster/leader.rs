@@ -6,7 +6,7 @@ use larder_store::cache::Cache as _;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// The outcomes that the next calls of [`Route::pass`] will have, in order.
+/// The outcomes of the next calls of [`Route::pass`], in order.
 type Outcomes = Arc<Mutex<Vec<ForwardOutcome>>>;
 
 /// A server that the test shares with the routes to it.
@@ -20,7 +20,7 @@ struct Leader {
     /// The requests of each [`Route::pass`], in order.
     passed: Vec<Requests>,
     passes: u64,
-    looks: usize,
+    room_checks: usize,
     is_stopped: bool,
     outcomes: Outcomes,
     part_len: usize,
@@ -32,7 +32,8 @@ struct Requests {
     is_complete: bool,
     answer: Option<Vec<u8>>,
     outcome: ForwardOutcome,
-    /// The number of calls of [`Route::take`] that find no reply before the reply arrives.
+    /// The number of further calls of [`Route::take`], including the first call that may return the
+    /// reply.
     delay: usize,
 }
 
@@ -63,8 +64,8 @@ impl Route for Leader {
 
     fn has_room(&mut self, waker: &Waker) -> bool {
         waker.wake_by_ref();
-        self.looks += 1;
-        !self.looks.is_multiple_of(3)
+        self.room_checks += 1;
+        !self.room_checks.is_multiple_of(3)
     }
 
     fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
@@ -167,7 +168,7 @@ pub(super) fn member(
             client,
             passed: Vec::new(),
             passes: 0,
-            looks: 0,
+            room_checks: 0,
             is_stopped: false,
             outcomes: Arc::clone(&outcomes),
             part_len,
@@ -185,18 +186,19 @@ pub(super) fn share_items(engine: TestEngine, server: &mut TestServer, leader: &
     }
 }
 
-/// Returns whether a stream contains requests whose replies list only the receiving server's items.
+/// Returns whether a stream contains requests whose replies list the items of the receiving server
+/// only.
 pub(super) fn is_of_one_server(stream: &[u8]) -> bool {
-    [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what))
+    [&b"metadump"[..], b"mgdump"].iter().any(|part| holds(stream, part))
 }
 
 /// Returns whether replies to a stream may contain CAS values. CAS values depend on the order in
 /// which different items change.
 pub(super) fn shows_cas(stream: &[u8]) -> bool {
     let requests = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
-    requests.iter().any(|what| holds(stream, what))
+    requests.iter().any(|part| holds(stream, part))
 }
 
-fn holds(stream: &[u8], what: &[u8]) -> bool {
-    stream.windows(what.len()).any(|bytes| bytes == what)
+fn holds(stream: &[u8], part: &[u8]) -> bool {
+    stream.windows(part.len()).any(|bytes| bytes == part)
 }

@@ -1,5 +1,5 @@
-//! Tests of RESP. The replies to a stream depend neither on cuts of the input nor on slower
-//! storage.
+//! Tests of RESP. The replies to a stream depend neither on how the input is split nor on waits for
+//! slower storage.
 
 mod parts;
 mod watched;
