@@ -50,7 +50,7 @@ class Runner:
     def __init__(self, server, plan):
         self.server, self.plan, self.commands = server, plan, {}
         self.seed = 0
-        # Results by client and measurement. Each is a list with an entry for each round that has a result.
+        # Lists of results by client and measurement, with an entry for each round that has a result.
         self.times = defaultdict(lambda: defaultdict(list))
         self.figures = defaultdict(lambda: defaultdict(list))
         self.failures = defaultdict(list)

@@ -193,8 +193,8 @@ pub struct TraceReplay {
     /// The trace's file.
     pub file: PathBuf,
     /// Open loop: replay speed as a multiple of the recorded speed. TTLs are divided by this
-    /// multiple, but are at least a second. `None` for a closed loop: connections then send when
-    /// their requests are answered.
+    /// multiple, but are at least a second. `None` for a closed loop, in which connections send
+    /// when their requests are answered.
     pub speed: Option<f64>,
     /// The request that follows a missed get; `None` selects the default for the trace's form.
     pub on_miss: Option<OnMiss>,

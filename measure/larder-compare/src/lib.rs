@@ -288,7 +288,7 @@ impl Arguments {
             (Some(server), Some(load)) => (server.clone(), load.clone()),
             _ => CoreSet::halves().map_err(Error::Cores)?,
         };
-        // Detects invalid cores before a server starts. This pins only a thread that exits
+        // Detects invalid cores before a server starts. The check pins only a thread that exits
         // immediately.
         for cores in [&server_cores, &load_cores] {
             let tried = std::thread::scope(|scope| scope.spawn(|| cores.pin()).join());

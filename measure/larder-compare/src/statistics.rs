@@ -47,8 +47,8 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Confidence level: at least 0.95, with two exceptions. It is 0.9 for three runs on each side,
-    /// and 0.94 for three runs on one side and four on the other.
+    /// Confidence level: 0.9 for three runs on each side, 0.94 for three runs on one side and four
+    /// on the other, and at least 0.95 otherwise.
     pub level: f64,
 }
 

@@ -16,7 +16,7 @@ pub struct Suite {
     pub title: String,
     /// A text about the measured workload and the source of the setup.
     pub about: String,
-    /// The server with which ratios compare the other servers.
+    /// The server with which the other servers are compared: the denominator of ratios.
     pub baseline: String,
     /// Number of runs. Each run measures every workload on every server once, and repeats disturbed
     /// measurements.
@@ -140,7 +140,7 @@ pub struct Workload {
     pub phases: Vec<Phase>,
 }
 
-/// A load or a fill of the server. It is a measurement unless it is a warm-up.
+/// A load or a fill of the server. The comparison measures each phase that is not a warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {

@@ -21,11 +21,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for a server to exit after SIGTERM, and separately after SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum time for a server to exit during a restart. It is long, because the server may write its
-/// memory to a disk.
+/// Maximum time for a server to exit during a restart. The limit is high, because a server can take
+/// long to write its memory to a disk.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval at which a restart checks whether the server has exited. It is short, because a restart
-/// may take only milliseconds.
+/// Interval at which a restart checks whether the server has exited. The interval is short, because
+/// a restart can take only milliseconds.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// The system's in-memory file system.
 const SHARED_MEMORY: &str = "/dev/shm";

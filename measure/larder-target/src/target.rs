@@ -1,4 +1,4 @@
-//! The server under measurement. It already runs, or the measurement starts it.
+//! The server under measurement. Either it already runs, or the measurement starts it.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};

@@ -142,8 +142,8 @@ fn a_stopped_process_ends_too() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// Does nothing unless the next test runs this test in a separate process. It then starts a server
-/// and waits until the next test kills the process.
+/// Does nothing unless the next test runs this test in a separate process. In that process, starts
+/// a server and waits until the next test kills the process.
 #[test]
 fn a_launcher() {
     if let Ok(word) = std::env::var("LAUNCHER") {

@@ -59,7 +59,7 @@ fn look_aside(line: &[u8]) -> Result<Record<'_>, &'static str> {
 }
 
 fn twitter(line: &[u8]) -> Result<Record<'_>, &'static str> {
-    // Only the key may contain commas. It follows the first field and precedes the last five
+    // Only the key may contain commas. The key follows the first field and precedes the last five
     // fields.
     let mut fields = line.rsplitn(TWITTER_FIELDS - 1, |byte| *byte == b',');
     let (Some(ttl), Some(operation), Some(_client), Some(size), Some(key_len), Some(rest)) =

@@ -13,7 +13,7 @@ pub const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 /// clients wait for the server instead of failing.
 pub const OUTAGE_MIN: Duration = Duration::from_millis(250);
 
-/// Measures a client with concurrent callers. These are threads ([`Threads`](super::Threads)) or
+/// Measures a client with concurrent callers. Callers are threads ([`Threads`](super::Threads)) or
 /// tasks of an async runtime.
 pub trait Harness {
     /// The client's name in CSV lines.

@@ -2,8 +2,8 @@
 //!
 //! A client has one connection to each server, like a client library. The pipeline depth applies to
 //! the client: it limits the outstanding requests of all its connections together. Unless the
-//! pipeline is sliding, the client sends the next batch when the whole previous batch is answered.
-//! So a slow server delays the requests to the other servers.
+//! pipeline is sliding, the client sends the next batch when the whole previous batch is answered,
+//! so a slow server delays the requests to the other servers.
 
 use crate::load::connection::Connection;
 use crate::load::connection::answers::PendingRequest;
@@ -187,8 +187,8 @@ impl Client {
         lost
     }
 
-    /// Does the work of [`fill`](Self::fill) for several servers. It is a separate function that is
-    /// never inlined, to keep the code for one server short.
+    /// Does the work of [`fill`](Self::fill) for several servers. This separate, never inlined
+    /// function keeps the code for one server short.
     #[inline(never)]
     fn fill_several(
         &mut self,

@@ -124,8 +124,8 @@ fn recovery_lasts_until_the_server_is_back() {
     let server = Server::memcached();
     let arguments = arguments(server.port, "--csv --measure recovery");
     let (sender, written) = mpsc::channel();
-    // The outage starts with the first failing operation, which can start before the server stops.
-    // So the start of the run is the lower bound for the start of the outage.
+    // The outage starts with the first failing operation, which can start before the server stops,
+    // so the start of the run is the lower bound for the start of the outage.
     let begun = std::time::Instant::now();
     let running = std::thread::spawn(move || run(&arguments, &mut ChannelWriter(sender)));
     let mut text = String::new();

@@ -64,7 +64,7 @@ fn values_expire_after_their_ttl() {
     let line = "-t 1 -c 1 --key-maximum 9 -n 10 --key-pattern S:S";
     for protocol in MEMCACHED {
         server.load(&format!("-P {protocol} {line} --ratio 1:0 --expiry-range 1-1"));
-        // On a busy machine, memcached's clock can lag, and items then expire late. So the test
+        // On a busy machine, memcached's clock can lag, and items then expire late, so the test
         // repeats the gets until all miss.
         let begun = Instant::now();
         let misses = || {

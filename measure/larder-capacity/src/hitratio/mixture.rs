@@ -21,7 +21,7 @@ pub(super) enum Phase<'s> {
     /// Requests all keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
     /// Looks up all keys of a set in reverse order. Only these requests are counted. Neither a
-    /// replay nor a simulated cache stores a key after a miss. So the number of hits equals the
+    /// replay nor a simulated cache stores a key after a miss, so the number of hits equals the
     /// number of keys of the set that the cache still holds.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
     /// Starts the counting of hits and misses. Requests of earlier phases only fill the cache.

@@ -1,4 +1,4 @@
-//! A simulated S3-FIFO cache with segments. It uses the engine's eviction code
+//! A simulated S3-FIFO cache with segments. The cache uses the engine's eviction code
 //! ([`larder_store::eviction`]), and simulates only the memory.
 //!
 //! Constants of the memory and of cleaning are copies of the engine's constants. When the engine
@@ -21,7 +21,7 @@ pub struct Settings {
     /// Weight of the item size in the choice of the size class to evict from: the class whose
     /// oldest segment has the largest age × (mean item size)^exponent.
     pub size_exponent: f64,
-    /// Number of engine handles. They write round-robin, and each has its own open segments.
+    /// Number of engine handles. The handles write round-robin, and each has its own open segments.
     pub threads: usize,
     /// Size of a segment in bytes; `None` for the engine's default for the capacity.
     pub segment_len: Option<u64>,
@@ -320,7 +320,7 @@ impl S3Fifo {
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
             // The engine derives the lifetime class from the remaining TTL. Here, the simulation
-            // has no current time. It derives the class from the time between the start of the
+            // has no current time, so it derives the class from the time between the start of the
             // stream and the expiry.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;

@@ -274,14 +274,14 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection may send requests now. It must be open and, unless the
-    /// pipeline is sliding, have received all replies.
+    /// Returns whether the connection can send requests now. The connection must be open and,
+    /// unless the pipeline is sliding, have received all replies.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
     /// Returns whether the pipeline and the output buffer have room for another request, and
-    /// `--reconnect-interval` permits one before the next reconnect.
+    /// `--reconnect-interval` permits another request before the next reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
@@ -621,7 +621,7 @@ mod tests {
         let (mut server, _) = listeners[1].accept().unwrap();
         server.read_exact(&mut [0]).unwrap();
         server.write_all(b"END\r\n").unwrap();
-        // The server has not read all input. So its close sends a reset, and later writes of the
+        // The server has not read all input, so its close sends a reset, and later writes of the
         // client fail.
         drop(server);
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct TraceQueue {
     recorded: VecDeque<Recorded>,
-    /// Sets that follow misses. They are sent before other waiting requests.
+    /// Sets that follow misses. The client sends them before other waiting requests.
     sets: VecDeque<Recorded>,
     /// Storage for the request that [`next`](Self::next) returned last; `None` before the first
     /// call.

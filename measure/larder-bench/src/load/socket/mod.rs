@@ -128,8 +128,8 @@ impl Socket {
         }
     }
 
-    /// With a timeout, makes each read and write block for up to that time. Without one, makes the
-    /// socket non-blocking.
+    /// With a timeout, makes each read and write block for up to that time. Without a timeout,
+    /// makes the socket non-blocking.
     pub(crate) fn set_blocking(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.transport.set_nonblocking(timeout.is_none())?;
         self.transport.set_read_timeout(timeout)?;

@@ -11,8 +11,8 @@ use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Timeout for connecting and for each read and write of the version query. It limits how long an
-/// unresponsive server delays the results.
+/// Timeout for connecting and for each read and write of the version query. The timeout limits how
+/// long an unresponsive server delays the results.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects and, if the settings have a login, logs in. Blocks.

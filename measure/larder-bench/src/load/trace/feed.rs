@@ -32,7 +32,7 @@ const GROUPS_AHEAD: usize = 2;
 /// One thread's requests, in trace order.
 ///
 /// In an open loop, the records with the same time form a group. The due times within a group have
-/// even intervals, which depend on the group's number of records. So a request can be taken only
+/// even intervals, which depend on the group's number of records, so a request can be taken only
 /// after the last record of its group was read.
 #[derive(Debug)]
 pub(crate) struct Feed {
@@ -130,8 +130,8 @@ impl Feed {
         self.is_read && self.read.is_empty()
     }
 
-    /// Returns whether to call [`read_some`](Self::read_some): a closed loop has no request left,
-    /// or an open loop has fewer requests than [`READ_AHEAD`] or fewer groups than
+    /// Returns whether the caller must call [`read_some`](Self::read_some): a closed loop has no
+    /// request left, or an open loop has fewer requests than [`READ_AHEAD`] or fewer groups than
     /// [`GROUPS_AHEAD`].
     pub(crate) fn wants_more(&self) -> bool {
         let has_few = match self.trace.speed {

@@ -165,7 +165,7 @@ impl Replay {
 
     /// Moves the waiting requests of a lost client that are due before `end` to `self.lost`.
     pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64, end: u64) {
-        // Treats the queue of the lost client as full. So the client does not count in `short`, and
+        // Treats the queue of the lost client as full, so the client does not count in `short`, and
         // a closed loop does not read further requests for it.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;

@@ -263,7 +263,7 @@ fn binary_response(answer: Binary<'_>, operation: Operation) -> Option<Response<
     Some(match answer.status {
         0 if asked == ExpectedAnswer::Value => Response::Found(answer.value.len()),
         0 => Response::Other,
-        // Not found, exists, not stored.
+        // The statuses "not found", "exists" and "not stored".
         1 | 2 | 5 => asked.refused(answer.value),
         _ => Response::Error(answer.value),
     })
@@ -378,7 +378,7 @@ impl RecordedValues {
         }
     }
 
-    /// Returns the value of a key over RESP. For 20 bytes, it differs from the result of
+    /// Returns the value of a key over RESP. For 20 bytes, the value differs from the result of
     /// [`of`](Self::of), because a positive 20-digit number does not fit an `i64`.
     fn of_resp(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         if len == 20 { Cow::Borrowed(SIGNED_NUMBER) } else { self.of(key, len) }

@@ -127,7 +127,7 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
 }
 
 /// One of four connections with bursts is open at the start, and each further quarter of the run
-/// opens another connection. So an average of 250 requests/s is due, not 400.
+/// opens another connection, so an average of 250 requests/s is due, not 400.
 #[test]
 fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));
@@ -387,7 +387,7 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
     }
 }
 
-/// SIGSTOP stops memcached during the load. It continues only after the run.
+/// SIGSTOP stops memcached during the load. memcached continues only after the run.
 #[test]
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
