@@ -36,7 +36,7 @@ ENGINES = {
 }
 RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]
 MIB = 1 << 20
-# The timeout of operations. It allows for other load on the machine.
+# The timeout of operations, which allows for other load on the machine.
 TIMEOUT_SECS = 60
 
 

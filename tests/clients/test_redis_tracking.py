@@ -307,7 +307,7 @@ def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
     reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
     reader.ask("CLIENT TRACKING ON BCAST")
     before = server.rss()
-    # The client does not read. So the messages first fill the socket's buffers, then the server's output buffer, and
+    # The client does not read, so the messages first fill the socket's buffers, then the server's output buffer, and
     # then the inbox of the connection.
     value = "x" * 200
     for part in range(60):

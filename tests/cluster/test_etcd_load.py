@@ -50,7 +50,7 @@ def has_lease(etcd, key):
 
 
 def test_members_at_rest_read_only_the_revision_and_find_each_change():
-    # The counters are those of the whole etcd, so other tests must not use it.
+    # The counters cover the entire etcd, so other tests must not use this etcd.
     with Etcd() as etcd, Group(etcd, 3) as group:
         check(etcd, group)
 

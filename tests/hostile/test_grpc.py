@@ -270,7 +270,7 @@ def test_watchers_that_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer grants a flow-control window of zero bytes or one byte. So the complete reply waits in the connection
+    """A peer grants a flow-control window of zero bytes or one byte, so the complete reply waits in the connection
     after its handler has returned."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:

@@ -11,7 +11,7 @@ from region import ENDS, assert_warm, end, state, wait_past
 from server import wait_until
 from tiers import long
 
-# The default tier tests one signal that the server handles, and SIGKILL. The long tier tests the others.
+# The default tier tests one signal that the server handles, and SIGKILL. The long tier tests the other signals.
 NAMES = [name if name in ("SIGTERM", "SIGKILL") else long(name) for name in ENDS]
 pytestmark = [pytest.mark.larder, pytest.mark.parametrize("name", NAMES)]
 

@@ -2,7 +2,7 @@
 empty server, an evicting server, a server with flash and a server with tags: the agents' figures equal those of the
 server, and are plausible.
 
-The test unpacks the packages instead of installing them, because some of them would start services. """
+The test unpacks the packages instead of installing them, because some of them would start services."""
 
 import contextlib
 import os

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.larder, pytest.mark.long]
 UNKNOWN_COMMANDS = """
     debug hmset hset lcs lpush reply rpush sadd save shutdown srandmember xgroup zadd
     """.split()
-# Settings that Larder does not have. They concern replication, files on disk, scripts, and types other than strings.
+# Settings that Larder does not have, for replication, files on disk, scripts, and types other than strings.
 UNKNOWN_SETTINGS = """
     appendonly availability-zone import-mode list-max-listpack-size lua-time-limit min-replicas-to-write
     repl-ping-replica-period replica-serve-stale-data tracking-table-max-keys

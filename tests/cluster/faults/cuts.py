@@ -43,7 +43,7 @@ def await_answers(*clients):
 
 
 def has_namespaces():
-    """Returns whether this process may create network namespaces. This requires root."""
+    """Returns whether this process may create network namespaces, which requires root."""
     try:
         return subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
     except OSError:

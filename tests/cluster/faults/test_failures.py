@@ -13,8 +13,8 @@ from server import wait_until
 
 pytestmark = pytest.mark.larder
 
-# Maximum waiting times of clients after a leader has exited, and after a leader is paused or partitioned. They exceed
-# the limits of docs/failover.md to allow for other load on the machine.
+# Maximum waiting times of clients after a leader has exited, and after a leader is paused or partitioned. These times
+# exceed the limits of docs/failover.md to allow for other load on the machine.
 ENDED_SECS, SILENT_SECS = 3, 8
 
 

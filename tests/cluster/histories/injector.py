@@ -71,8 +71,8 @@ class FaultLog:
 
 
 class StallWatch(threading.Thread):
-    """Records how long other load on the machine delays a process. It observes a separate process, because the threads
-    of the checker delay each other."""
+    """Records how long other load on the machine delays a process. The thread observes a separate process, because the
+    threads of the checker delay each other."""
 
     def __init__(self, log):
         super().__init__(daemon=True, name="stalls")

@@ -1,4 +1,4 @@
-"""Connections over each protocol. They look up, store and delete items, and never send a request twice.
+"""Connections over each protocol, which look up, store and delete items, and never send a request twice.
 
 All methods raise `Failure` for a failure that docs/failover.md describes, `OSError` for a lost connection,
 `TimeoutError` if no reply arrives, and `UnexpectedReply` for all other replies."""

@@ -27,7 +27,7 @@ def close_connections():
 
 
 class Reader:
-    """A connection with tracking. It collects the messages that it receives."""
+    """A connection with tracking that collects the messages that it receives."""
 
     def __init__(self, node, *options):
         self.peer, self.received = Peer(node.resp_port, resp3=True), b""

@@ -2,7 +2,8 @@
 keys and of a sample of the other keys.
 
 A campaign is a series of rounds with one region file. In most campaigns, memory is ample, and the server must keep at
-least 99.9 % of the items. In the others, the cache is full and the server evicts items. No value may ever be wrong. """
+least 99.9 % of the items. In the other campaigns, the cache is full and the server evicts items. No value may ever be
+wrong."""
 
 import collections
 import random
