@@ -106,7 +106,7 @@ fn discovery_stops_when_the_client_is_dropped_or_closed() {
         assert!(matches!(closed.get("a").unwrap_err().kind(), ErrorKind::ClientClosed));
         assert_eq!(clone.get("a").unwrap().unwrap(), "a");
         drop(clone);
-        // A refresh that has started may still finish.
+        // A refresh may still finish if it started before the client was dropped or closed.
         wait_until(|| {
             let before = cluster.requests.load(Ordering::Relaxed);
             thread::sleep(MILLIS(100));

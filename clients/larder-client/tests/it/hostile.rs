@@ -28,14 +28,14 @@ fn endless() -> (String, mpsc::Receiver<()>) {
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver
+/// Starts a server that replies with `first`, and then sends `repeated` without end. The receiver
 /// gets a message for each closed connection.
-fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
+fn sending(first: &'static str, repeated: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (closed, closes) = mpsc::channel();
     thread::spawn(move || {
-        let many = then.repeat(10_000);
+        let many = repeated.repeat(10_000);
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let (closed, many) = (closed.clone(), many.clone());
@@ -50,11 +50,12 @@ fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<(
     (address, closes)
 }
 
-/// Runs a function in a thread and returns its result. Panics if it does not finish within `time`.
+/// Runs a function in a thread and returns its result. Panics if the function does not finish
+/// within `time`.
 fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, dones) = mpsc::channel();
-    thread::spawn(move || done.send(run()));
-    dones.recv_timeout(time).expect("finished in time")
+    let (sender, results) = mpsc::channel();
+    thread::spawn(move || sender.send(run()));
+    results.recv_timeout(time).expect("finished in time")
 }
 
 /// A waiter that does nothing but wait. With any waiter, the client makes no blocking reads.
@@ -83,9 +84,10 @@ fn an_endless_reply_fails_at_the_deadline() {
 #[test]
 fn an_endless_reply_to_a_login_is_refused() {
     each_client(|client| {
-        for (first, then) in [("VALUE a 0 1000000000\r\n", "a"), ("", "a"), ("CLIENT_ERROR ", "a")]
+        for (first, repeated) in
+            [("VALUE a 0 1000000000\r\n", "a"), ("", "a"), ("CLIENT_ERROR ", "a")]
         {
-            let (address, closes) = sending(first, then);
+            let (address, closes) = sending(first, repeated);
             let builder = client(address).timeout(MILLIS(20_000)).connect_timeout(MILLIS(20_000));
             let client = builder.login("ann", "secret").build().unwrap();
             let error = within(MILLIS(5000), move || client.get("a").unwrap_err());
@@ -105,7 +107,7 @@ fn an_endless_reply_fails_at_the_deadline_with_a_waiter() {
     closes.recv_timeout(MILLIS(4000)).expect("the connection is closed");
 }
 
-/// A waiter that makes a nested call after `waits_before` waits, as a signal handler may.
+/// A waiter that makes a nested call after `waits_before` waits, as a signal handler may do.
 #[derive(Debug, Default)]
 struct Handler {
     client: OnceLock<blocking::Client>,
@@ -221,7 +223,8 @@ fn closing_a_client_during_a_connect_leaves_no_connection() {
     });
 }
 
-/// Starts a server that replies to each line after the delay `time`. With `None`, it never replies.
+/// Starts a server that replies to each line after the delay `time`. With `None`, the server never
+/// replies.
 fn replying(reply: &'static str, time: Option<Duration>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -310,15 +313,15 @@ fn a_connection_closed_by_the_server_is_not_counted() {
     });
 }
 
-/// Accepts a connection and waits until data has arrived on it. Leaves the data unread.
+/// Accepts a connection and waits until data has arrived on the connection. Leaves the data unread.
 fn arrived(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
     assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
     stream
 }
 
-/// Checks that a request is withdrawn unsent if its call ends while an earlier request is blocked
-/// by a server that reads nothing.
+/// Checks that the client withdraws an unsent request if its call ends while the server reads
+/// nothing and so blocks an earlier request.
 #[test]
 fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     any_client::shared(|client| {
@@ -349,7 +352,7 @@ fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
 }
 
 /// Measures the time from the server's first read of a large request until that request and the
-/// request behind it have replies.
+/// next request have replies.
 fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> Duration {
     const LEN: usize = 16 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -447,7 +450,8 @@ fn calls_that_wait_for_the_same_connect_fail_with_it() {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.build().unwrap();
-        // The barrier starts all calls together: none may start after the attempt has failed.
+        // The barrier starts all calls together, because no call may start after the attempt has
+        // failed.
         let call_all = || -> Vec<_> {
             let start = Barrier::new(CALLS);
             let call = || {
@@ -459,7 +463,7 @@ fn calls_that_wait_for_the_same_connect_fail_with_it() {
                 calls.into_iter().map(|call| call.join().unwrap()).collect()
             })
         };
-        // The breaker counts one fault per round. The fifth opens it.
+        // The breaker counts one fault per round. The fifth fault opens the breaker.
         for round in 1..=5 {
             for error in call_all() {
                 assert!(matches!(error.kind(), ErrorKind::Connect(_)), "{error}");
@@ -499,8 +503,8 @@ fn calls_that_wait_for_a_pooled_connection_see_the_open_breaker() {
         let is_left_alone = |error: &&Error| matches!(error.kind(), ErrorKind::Unavailable { .. });
         let attempts = CALLS - errors.iter().filter(is_left_alone).count();
         // Each of the first four failed calls passes its slot to a waiting call, and that call
-        // makes another attempt. The fifth failure opens the breaker. Then one call at a time may
-        // probe, each time after a pause of at least 75 ms.
+        // makes another attempt. The fifth failure opens the breaker. After that, one call at a
+        // time may probe, each time after a pause of at least 75 ms.
         let probes = took.as_millis() / (CONNECT_TIMEOUT + MILLIS(75)).as_millis();
         let attempts_max = CONNECTIONS + 4 + usize::try_from(probes).unwrap();
         assert!(attempts >= 5 && attempts <= attempts_max, "{attempts} in {took:?}: {errors:?}");

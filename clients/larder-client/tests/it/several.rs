@@ -212,7 +212,7 @@ fn several_keys_use_other_servers_than_an_unreachable_one() {
         })
         .collect();
     for shared in [false, true] {
-        // Creates a client for each call: no breaker is open in a new client.
+        // Creates a client for each call, because no breaker is open in a new client.
         let client = || {
             let builder = blocking::Client::builder(&*addresses).failover(Failover::Next);
             let builder = if shared { builder.shared(1) } else { builder };

@@ -1,4 +1,4 @@
-//! Tests clients of misbehaving servers: errors have the right kind, calls end by their deadlines,
+//! Tests that with misbehaving servers, errors have the right kind, calls end by their deadlines,
 //! and no caller gets another caller's value.
 
 mod breaker;
@@ -216,7 +216,7 @@ fn server_errors_keep_the_connection() {
     });
 }
 
-/// Checks that the client reads replies while it sends. Otherwise both sides would block, because
+/// Checks that the client reads replies while it sends. Otherwise, both sides would block, because
 /// the server stops reading requests until the client reads replies.
 #[test]
 fn replies_are_read_while_requests_are_sent() {
