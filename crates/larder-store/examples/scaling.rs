@@ -1,5 +1,6 @@
-//! Compares the throughput of two threads with that of one, and measures whether many threads on
-//! few cores block each other. It uses the segment engine alone, without sessions or sockets.
+//! Compares the throughput of two threads with the throughput of one thread, and measures whether
+//! many threads on few cores block each other. It uses the segment engine alone, without sessions
+//! or sockets.
 //!
 //! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. There are a million keys of 20 bytes. Their
 //! distribution is Zipf's with this exponent, or uniform if it is 0. Values have 100 bytes, a batch

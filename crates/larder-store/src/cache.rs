@@ -57,7 +57,7 @@ pub trait CacheControl: Send + Sync {
     /// with values that no other leader draws. When the range is used up, stores that need a fresh
     /// value get [`Refusal::NoCas`](crate::Refusal::NoCas). The counter never falls, so a start
     /// below [`CacheControl::next_cas`] has no effect. A handle of the segment engine may still use
-    /// up to 31 values that it took from the counter before.
+    /// up to 31 values that it took from the counter earlier.
     fn set_cas_range(&self, range: Range<u64>);
 
     /// Registers an observer: from now on, the cache calls it for each item that it evicts from

@@ -170,7 +170,7 @@ pub struct Walk<W> {
 }
 
 /// The position of changes that have to be acknowledged. The first call of `ack_state` starts the
-/// wait. If `READS_MAX` waits are under way, a later call starts it.
+/// wait. If `READS_MAX` waits are under way, a later call starts the wait.
 #[derive(Debug, Default)]
 pub struct Position(OnceLock<Arc<Wait>>);
 

@@ -91,8 +91,8 @@ pub enum NewValue<'v> {
 }
 
 impl NewValue<'_> {
-    /// Returns whether the value counts as a new item. Every value does, except a number with the
-    /// length of the old value. `old_len` returns the old value's length in bytes.
+    /// Returns whether the value counts as a new item. Every value counts as one, except a number
+    /// with the length of the old value. `old_len` returns the old value's length in bytes.
     pub(crate) fn makes_item(&self, old_len: impl FnOnce() -> Option<usize>) -> bool {
         !matches!(*self, Self::Number { width, .. } if old_len() == Some(width))
     }

@@ -8,8 +8,9 @@ const CLOSED: u64 = u64::MAX;
 /// A time after which an engine refuses changes. The owner of the fence can extend the time.
 ///
 /// An engine checks its fence under the lock of the changed key. After the fence's time, or after
-/// [`Fence::close`] has returned, no change can pass the check. A change that passed before may
-/// still run, but it holds the lock of its key, so every later change of the key comes after it.
+/// [`Fence::close`] has returned, no change can pass the check. A change that passed the check
+/// earlier may still run, but it holds the lock of its key, so every later change of the key comes
+/// after it.
 #[derive(Debug)]
 pub struct Fence {
     /// The time on `clock`, in milliseconds, until which changes are allowed. [`CLOSED`] if the

@@ -78,9 +78,9 @@ pub trait Updates: Lookups + Uploads {
     ) -> Result<Updated<R>, Refusal>;
 
     /// Updates a key like [`Updates::update`], for decisions that do not depend on the old item.
-    /// The engine may pass `Miss` for an existing item, and always does for an item on slower
-    /// storage. So it returns [`Refusal::Pending`] only if the change is a `Put`, the cache does
-    /// not evict, and another item on slower storage may have the same index word.
+    /// The engine may pass `Miss` for an existing item, and always passes `Miss` for an item on
+    /// slower storage. So the engine returns [`Refusal::Pending`] only if the change is a `Put`,
+    /// the cache does not evict, and another item on slower storage may have the same index word.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -124,13 +124,13 @@ pub trait Updates: Lookups + Uploads {
         false
     }
 
-    /// Invalidates all items that exist when the flush takes effect. Without `at`, it takes effect
-    /// at once. With `at`, it takes effect when the first batch or step of maintenance starts at
-    /// that second or later. Each call cancels a flush that is still pending.
+    /// Invalidates all items that exist when the flush takes effect. Without `at`, the flush takes
+    /// effect immediately. With `at`, the flush takes effect when the first batch or step of
+    /// maintenance starts at that second or later. Each call cancels a flush that is still pending.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// Returns the number of flushes that took effect, delayed ones included. The engine counts a
-    /// flush after it took effect. Items that are stored after the flush can only be found after it
-    /// is counted.
+    /// Returns the number of flushes that took effect, delayed flushes included. The engine counts
+    /// a flush after it took effect. Items that are stored after the flush can be found only after
+    /// the flush is counted.
     fn flush_generation(&self) -> u64;
 }

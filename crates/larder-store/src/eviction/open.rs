@@ -51,8 +51,8 @@ pub enum Placement {
     New,
 }
 
-/// Chooses the segment for an item among the `open` segments of a handle. The first possible choice
-/// in this order counts:
+/// Chooses the segment for an item among the `open` segments of a handle. Takes the first of these
+/// choices that is possible:
 ///
 /// 1. the segment of the item's own kind,
 /// 2. a new segment, if fewer than `budget` are open,

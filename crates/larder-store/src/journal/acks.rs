@@ -18,8 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The maximum time that replies wait. Afterwards they are never sent, because it is unknown
-/// whether their changes will last.
+/// The maximum time that replies wait. After this time, the replies are never sent, because it is
+/// unknown whether their changes will last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A paced change waits for at most this many exporter rounds.
@@ -36,7 +36,7 @@ pub enum AckMode {
     #[default]
     None,
     /// Changes after which no lookup may find the old item: removals, invalidations, empty values,
-    /// stores that expire at once, and flushes that take effect at once.
+    /// stores that expire immediately, and flushes that take effect immediately.
     Deletes,
     /// All changes except delayed flushes.
     Writes,
@@ -384,7 +384,7 @@ impl Acknowledgements {
     }
 
     /// Ends waits that have lasted longer than `WAIT_MAX`: their positions are lost. The caller
-    /// calls it several times a second.
+    /// calls this function several times a second.
     pub fn end_late(&self, now: Instant) {
         let State { waiting, late, .. } = &mut *self.lock();
         waiting.retain_mut(|Waiting { position, waker, since }| {

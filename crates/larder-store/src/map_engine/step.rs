@@ -128,8 +128,9 @@ impl Core {
         record.liveness(now.into(), self.flush_generation())
     }
 
-    /// Invalidates all items that exist when the flush takes effect: at once, or, with `at`, in the
-    /// first [`Core::advance`] to that second or later. Cancels a pending flush, as in memcached.
+    /// Invalidates all items that exist when the flush takes effect: immediately, or, with `at`, in
+    /// the first [`Core::advance`] to that second or later. Cancels a pending flush, as in
+    /// memcached.
     pub(crate) fn flush(&self, at: Option<Seconds>) {
         self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
         if at.is_none() {

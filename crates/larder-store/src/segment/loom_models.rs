@@ -680,8 +680,8 @@ fn a_dead_record_is_replaced_once() {
 }
 
 /// Evacuates the only record of segment 0, like `Handle::evacuate_one` and `Handle::finish`.
-/// Returns whether the segment was retired. A retired segment is reused at once, because no thread
-/// reads.
+/// Returns whether the segment was retired. A retired segment is reused immediately, because no
+/// thread reads.
 fn evacuate(items: &Items, to: usize) -> bool {
     let entry = items.table().entry(0);
     entry.close();

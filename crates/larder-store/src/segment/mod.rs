@@ -34,8 +34,8 @@
 //! 4. A segment is retired when no index word refers into it. It is free once all readers of the
 //!    epoch in which it was retired have finished and its last lease has ended. The same holds for
 //!    a chain. In a segment that is not retired, one record of the same length may overwrite a dead
-//!    record. This is allowed once all readers of the epoch in which the old record died have
-//!    finished. A thread first subtracts the record's length from the segment's count of dead
+//!    record. Overwriting is allowed once all readers of the epoch in which the old record died
+//!    have finished. A thread first subtracts the record's length from the segment's count of dead
 //!    bytes, in one atomic step that fails if the segment is being emptied.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
 //!    blocks. No thread locks two stripes at a time. The list of handles is locked before the idle
@@ -331,8 +331,9 @@ impl Cache {
         self.shared.mrc.estimate()
     }
 
-    /// Changes the memory limit. A higher limit takes effect at once. After the limit is lowered,
-    /// [`crate::Maintenance::maintain`] evicts items and returns memory to the system step by step.
+    /// Changes the memory limit. A higher limit takes effect immediately. After the limit is
+    /// lowered, [`crate::Maintenance::maintain`] evicts items and returns memory to the system step
+    /// by step.
     ///
     /// # Errors
     /// [`LimitRefused`]: the limit is above the reserved size, or too low for the index or for the
@@ -354,7 +355,7 @@ impl Cache {
         self.shared.cas_limit.set(words, range.start, range.end);
     }
 
-    /// Returns the number of flushes that took effect, delayed ones included. The cache counts a
+    /// Returns the number of flushes that took effect, delayed flushes included. The cache counts a
     /// flush after it took effect.
     #[must_use]
     pub fn flush_generation(&self) -> u64 {

@@ -238,8 +238,8 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         fetched: false,
         tags: NewTags::None,
     };
-    // The write waits for another thread to end its batch. A schedule may delay that for so long
-    // that the write is refused.
+    // The write waits for another thread to end its batch. A schedule may delay the end of that
+    // batch for so long that the write is refused.
     loop {
         handle.begin_batch(NOW);
         let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
@@ -470,7 +470,7 @@ fn flushed_items_are_missed_and_later_ones_stay() {
             let (cache, flushes) = (cache.clone(), Arc::clone(&flushes));
             thread::spawn(move || {
                 let mut handle = cache.handle();
-                // This opens a segment, which the flush then invalidates.
+                // This store opens a segment, which the flush then invalidates.
                 store(&mut handle, &[b'b', owner], &pattern(owner));
                 handle.flush(None);
                 // The other thread's flush may still invalidate the next item.

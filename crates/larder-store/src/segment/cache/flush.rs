@@ -1,6 +1,6 @@
 //! Flushes. One sequence orders segments and flushes: a segment gets its number when it is opened,
-//! and a flush makes the next number the floor. Both happen under the allocator's lock. All items
-//! in segments below the floor are flushed.
+//! and a flush makes the next number the floor. Opening a segment and flushing happen under the
+//! allocator's lock. All items in segments below the floor are flushed.
 //!
 //! A writer reads the floor after its segment was opened, so that it neither appends to a flushed
 //! segment nor copies items from a flushed segment to a later one.

@@ -60,7 +60,8 @@ impl Shared {
     #[inline(never)]
     fn change_dead_level(&self, segment: u32, written: u32) {
         let mut alloc = self.alloc();
-        // Read under the lock: another thread may have set a higher level since.
+        // Read the dead bytes under the lock: another thread may have marked more records dead and
+        // set a higher level.
         let dead = self.table().entry(segment).dead();
         alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
     }

@@ -167,7 +167,7 @@ impl<'t> Page<'t> {
 }
 
 /// The number of buckets. Each bucket has pages of its own. Bucket 1 is for items that expire soon,
-/// and bucket 0 for all others.
+/// and bucket 0 for all other items.
 pub(crate) const BUCKETS: usize = 2;
 
 /// The free pages, and the full pages in the order in which they were filled.

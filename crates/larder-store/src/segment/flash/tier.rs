@@ -180,7 +180,7 @@ impl Flash {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Records the time. Once a second, gives up the reads that take too long, and wakes the
+    /// Records the time. Once a second, abandons the reads that take too long, and wakes the
     /// requests that wait for room. Once a minute, resets the count of errors.
     pub(crate) fn note_time(&self, now: Seconds) {
         let before = self.now.swap(now.0, Relaxed);
@@ -197,7 +197,7 @@ impl Flash {
             let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
             reads.iter().filter(|read| read.is_late(now)).for_each(|read| read.give_up());
         }
-        // A request that was woken may have ended without waking the next one.
+        // A request that was woken may have ended without waking the next request.
         self.wake(usize::MAX);
         self.queue.notify();
     }
@@ -225,8 +225,9 @@ impl Flash {
         }
     }
 
-    /// Returns the maximum number of failed reads of one page that count towards [`ERRORS_MAX`]. It
-    /// is higher if few pages are in use, so that failures of about half of them switch flash off.
+    /// Returns the maximum number of failed reads of one page that count towards [`ERRORS_MAX`].
+    /// The maximum is higher if few pages are in use, so that failures of about half of these pages
+    /// switch flash off.
     fn page_errors_counted(&self) -> u32 {
         let used = self.format.pages.saturating_sub(self.lists().free());
         let half = (used as u64 / 2).max(1);
@@ -371,12 +372,12 @@ impl Flash {
     }
 
     /// Takes a buffer of at least `len` bytes, or returns `None` if none is free. If none is free
-    /// and the read is not a read-ahead, makes room in two ways. First, if the read is short, it
-    /// may take no more buffers from a segment with buffers of another length: when all buffers of
-    /// that segment are free, later reads can use the segment for buffers of their own length.
-    /// Second, [`Flash::abort_reads`] aborts reads that started in an earlier second and whose
-    /// requests did not continue in time. If any read was aborted, tries once more to take a
-    /// buffer.
+    /// and the read is not a read-ahead, makes room in two ways. First, if the read is short, stops
+    /// taking buffers from one of the segments that contain buffers of another length. When all
+    /// buffers of that segment are free, later reads can divide the segment into buffers of their
+    /// own length. Second, [`Flash::abort_reads`] aborts reads that started in an earlier second
+    /// and whose requests did not continue in time. If any read was aborted, tries once more to
+    /// take a buffer.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,

@@ -31,7 +31,7 @@ pub(crate) struct Purpose {
     /// Whether the read is a read-ahead; see [`ReadRequest::is_read_ahead`]. Its request can wait
     /// for other reads.
     pub(crate) is_read_ahead: bool,
-    /// Whether the read is for a walk. A request may take the buffer of such a read at once.
+    /// Whether the read is for a walk. A request may take the buffer of such a read immediately.
     pub(crate) is_walk: bool,
 }
 
@@ -169,7 +169,7 @@ impl Handle {
             // replies.
             upload = self.segments_for_read(len, false);
         }
-        // If a read or a write has ended since `room_events`, the request tries again at once.
+        // If a read or a write has ended since `room_events`, the request tries again immediately.
         let has_others = || {
             let writes = flash.queue.len() > 0 && flash.is_writing();
             writes || flash.counts.values_read.get() > 0 || flash.room_events() != room_events

@@ -295,8 +295,8 @@ impl Handle {
         for (at, header) in records(shared, flash, segment) {
             let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
             if header.has(State::Dead) {
-                // Wait for the thread that marked the item dead: it holds the stripe until it has
-                // counted the item's bytes as dead in this segment.
+                // Wait for the thread that marked the item dead: it holds the lock of the stripe
+                // until it has counted the item's bytes as dead in this segment.
                 drop(shared.index.lock(hash));
                 continue;
             }

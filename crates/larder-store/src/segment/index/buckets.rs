@@ -8,10 +8,10 @@
 //!
 //! **Bucket hashes.** A bucket hash is a number of 32 bits. Its lowest bits choose the bucket. The
 //! more buckets the index has, the more bits it uses. A key's first bucket hash is the low half of
-//! its hash. Its second bucket hash is the first one with some bits flipped. The key's hash prefix
-//! alone determines which bits are flipped. So either bucket hash and the hash prefix determine the
-//! other bucket hash. A word keeps six bits of the bucket hash of its bucket. The bucket's number
-//! gives the bits below them.
+//! its hash. Its second bucket hash is the first bucket hash with some bits flipped. The key's hash
+//! prefix alone determines which bits are flipped. So either bucket hash and the hash prefix
+//! determine the other bucket hash. A word keeps six bits of the bucket hash of its bucket. The
+//! bucket's number gives the bits below them.
 //!
 //! **Stripes.** The low bits of a bucket hash choose its stripe, and both bucket hashes of a key
 //! share these bits. So one lock covers all buckets that a writer of the key can change, at every
@@ -80,7 +80,7 @@ struct Stripe<'i>(&'i AtomicU32);
 #[derive(Debug)]
 pub(crate) struct LockedSlot<'i> {
     slot: &'i AtomicU64,
-    /// The content of the word when it was found. Readers may have raised its frequency since.
+    /// The content of the word when it was found. Readers may have raised its frequency since then.
     pub(crate) word: IndexWord,
 }
 
@@ -664,8 +664,8 @@ impl Stripe<'_> {
         self.0.store(self.version(), Ordering::Release);
     }
 
-    /// Raises the version. The holder of the lock calls this after it stored a word in its new slot
-    /// and before it clears the old slot.
+    /// Raises the version. The holder of the lock calls this function after storing a word in its
+    /// new slot and before clearing the old slot.
     fn count_move(self) {
         let locked = self.0.load(Ordering::Relaxed);
         self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);

@@ -20,8 +20,9 @@ use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
 /// The maximum number of reports buffered for a walk between two of its steps (32 KiB). If there
-/// are more reports, the walk starts its stripe again. This requires thousands of moves within one
-/// stripe during a step, or while a walk is paused because the client of a dump does not read.
+/// are more reports, the walk starts its stripe again. So many reports require thousands of moves
+/// within one stripe during a step, or while a walk is paused because the client of a dump does not
+/// read.
 const REPORTS_MAX: usize = 4096;
 
 /// The walks in progress.

@@ -279,7 +279,7 @@ impl<'p> Record<'p> {
     }
 
     /// Returns the item's copy on flash, or `None` if the item was not copied from flash or has
-    /// changed since.
+    /// changed since the copy.
     #[inline]
     pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {
         match self.chain() {

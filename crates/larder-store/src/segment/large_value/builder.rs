@@ -35,9 +35,9 @@ pub(crate) struct ValueBuilder {
     pub(crate) rounds: u32,
 }
 
-/// The identity of a record that may not exist any more. It consists of the segment's sequence, the
-/// number of dead records that were overwritten in the segment, and the record's offset. While the
-/// first two are unchanged, the offset refers to the same record.
+/// The identity of a record, which can be compared even if the record no longer exists. It consists
+/// of the segment's sequence, the number of dead records that were overwritten in the segment, and
+/// the record's offset. While the first two are unchanged, the offset refers to the same record.
 type Identity = (Sequence, u64, usize);
 
 fn identity(record: &Record<'_>) -> Identity {

@@ -1,7 +1,7 @@
 //! The allocator: free segments, queues of sealed segments, and the choice of the next segment to
-//! empty. One lock protects all of this. A write that finds room in an open segment takes the lock
-//! only if it changes the dead level of a sealed segment, stores or replaces a large value,
-//! evacuates records or grows the index.
+//! empty. One lock protects the whole allocator. A write that finds room in an open segment takes
+//! the lock only if it changes the dead level of a sealed segment, stores or replaces a large
+//! value, evacuates records or grows the index.
 
 use super::layout::SEGMENTS_MIN;
 use super::open_segment::Open;
@@ -236,7 +236,7 @@ impl Alloc {
         Some(self.free.remove(self.untouched))
     }
 
-    /// Returns whether writes will soon use segments that were never touched. This is so if at
+    /// Returns whether writes will soon use segments that were never touched. Returns true if at
     /// least one such segment is free, and fewer than two other segments are free or retired.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
@@ -314,8 +314,8 @@ impl Alloc {
         SEGMENTS_MIN.max((self.indexing * 100).div_ceil(self.index_share_max))
     }
 
-    /// Changes the limit in segments. A higher limit adds free segments at once. For a lower limit
-    /// see [`Alloc::excess`].
+    /// Changes the limit in segments. A higher limit adds free segments immediately. For a lower
+    /// limit see [`Alloc::excess`].
     pub(crate) fn set_limit(&mut self, segments: usize) {
         self.limit = segments;
         let more = self.limit.saturating_sub(self.present).min(self.decommissioned.len());

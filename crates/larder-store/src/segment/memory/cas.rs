@@ -18,7 +18,7 @@
 //! and at a million other writes a second for nine years.
 //!
 //! When a range starts above the counter, handles drop the rest of their blocks: items that migrate
-//! from another group to this one may have a higher CAS.
+//! from another group to this group may have a higher CAS.
 
 use super::header_page::CasWords;
 use crate::segment::sync::{AtomicU64, Mutex, Ordering};
@@ -48,7 +48,7 @@ pub(crate) struct CasBlock {
 pub(crate) struct CasLimit {
     /// The first value that the cache may draw; 0 before the first [`CasLimit::set`].
     from: RarelyWritten,
-    /// The first value that the cache may not draw. Because of the lock, handles that take a block
+    /// The first value that the cache must not draw. Because of the lock, handles that take a block
     /// see a change of the range as a whole.
     end: Mutex<u64>,
 }

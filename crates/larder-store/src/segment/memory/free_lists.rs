@@ -12,7 +12,7 @@
 //!  ─────────────▶ young ────────────────▶ waiting ──────────────────────────────────▶ ready ◀────────▶ pool
 //! ```
 //! A block is in at most one of these lists. Its segment may be emptied while the block is listed.
-//! [`super::table::Entry::take_dead`] detects that when a handle takes the block.
+//! [`super::table::Entry::take_dead`] detects an emptied segment when a handle takes the block.
 
 use super::epoch::Epoch;
 use super::table::Sequence;

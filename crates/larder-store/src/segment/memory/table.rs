@@ -609,7 +609,7 @@ impl Table {
     }
 
     /// Sets the owner of the chain that starts at `first`. Does nothing if `first` is `None`. The
-    /// caller calls this before it stores the record's index word.
+    /// caller calls this function before it stores the record's index word.
     #[inline]
     pub(crate) fn set_chain_owner(&self, first: Option<u32>, record: usize) {
         if let Some(first) = first {

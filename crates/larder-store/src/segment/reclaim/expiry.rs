@@ -178,7 +178,7 @@ impl Handle {
     }
 
     /// Stores the segment's next expiry and the time of its next search. The caller calls this
-    /// after the last record of the segment.
+    /// function after the last record of the segment.
     fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
         let age = self.now.secs.0.saturating_sub(entry.base().0);

@@ -170,9 +170,10 @@ impl<'u> Update<'u, '_> {
         });
     }
 
-    /// Returns the large value that was assembled for this update. If there is none, or the old
-    /// value has changed since, returns a shortage that requests another copy. After more than
-    /// [`ValueBuilder::ROUNDS_MAX`] copies, makes the next copy now, under the lock of the stripe.
+    /// Returns the large value that was assembled for this update. If there is no such value, or
+    /// the old value has changed since the copy, returns a shortage that requests another copy.
+    /// After more than [`ValueBuilder::ROUNDS_MAX`] copies, makes the next copy now, under the lock
+    /// of the stripe.
     fn take_assembled<'v>(
         &mut self,
         plan: Plan,

@@ -450,8 +450,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Evicts an item: removes it and adds a ghost. If the item is stored again soon, the ghost
-    /// makes it enter the main queue.
+    /// Evicts an item: removes it and adds a ghost. If the key is stored again soon, the new item
+    /// enters the main queue because of the ghost.
     pub(crate) fn evict(
         &mut self,
         shared: &Arc<Shared>,

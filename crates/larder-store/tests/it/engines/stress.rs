@@ -1,5 +1,5 @@
-//! Many threads at once. Values other than numbers contain their key, a version and a checksum, so
-//! that the tests detect torn, stale and foreign values.
+//! Many threads use a cache at the same time. Values other than numbers contain their key, a
+//! version and a checksum, so that the tests detect torn, stale and foreign values.
 //!
 //! `LARDER_STRESS_THREADS` sets the number of threads, and `LARDER_STRESS_SECS` the duration in
 //! seconds.

@@ -184,7 +184,7 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
     check_by_churning(&cache);
 }
 
-/// Mixes writes with wrong hashes and writes with correct ones, and overwrites all memory several
+/// Mixes writes with wrong hashes and writes with correct hashes, and overwrites all memory several
 /// times. No index word that refers to reused memory may be left.
 #[test]
 fn wrong_hashes_never_lead_to_memory_of_others() {
@@ -354,7 +354,7 @@ fn churn_with_a_panicking_observer() {
     });
 }
 
-/// Threads panic while their handles have a batch open. This drops the handles.
+/// Threads panic while their handles have a batch open. The panics drop the handles.
 #[test]
 fn a_thread_that_panics_in_a_batch_keeps_no_memory() {
     within(Duration::from_secs(30), || {

@@ -1,4 +1,5 @@
-//! All operations at once: many threads, little memory, and values that can be checked.
+//! All operations at the same time, with many threads, little memory, and values that can be
+//! checked.
 //!
 //! A value other than a counter contains its key, a version, its length and a checksum. Versions of
 //! a shared key only rise. After a thread has stored a version, no read that starts later may
