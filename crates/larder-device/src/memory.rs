@@ -97,8 +97,8 @@ impl Memory {
         *self.shared.faults()
     }
 
-    /// Replaces the faults. This also affects reads, writes and syncs that are currently delayed or
-    /// hang.
+    /// Replaces the faults. The new faults also affect reads, writes and syncs that are currently
+    /// delayed or hang.
     pub fn set_faults(&self, faults: Faults) {
         *self.shared.faults() = faults;
         self.shared.changed.notify_all();

@@ -244,12 +244,12 @@ fn is_temporary(result: i32) -> bool {
 }
 
 /// Returns a ring that does not interrupt its thread when a read completes, if the kernel supports
-/// this (5.19). This saves about a fifth of a read's processor time when many reads are pending.
+/// this (5.19). Such a ring saves about a fifth of a read's processor time when many reads are
+/// pending.
 ///
 /// `SINGLE_ISSUER` is not set: it would bind the ring to one thread, and a reader may move to
-/// another thread. Measurements also showed no gain from binding it. `DEFER_TASKRUN` is not used,
-/// because the ring's descriptor then did not become readable for edge-triggered polling (Linux
-/// 6.18).
+/// another thread. Measurements also showed no gain from binding it. `DEFER_TASKRUN` is not set:
+/// with it, the ring's descriptor did not become readable for edge-triggered polling (Linux 6.18).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_coop_taskrun().setup_taskrun_flag();

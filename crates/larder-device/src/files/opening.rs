@@ -36,7 +36,8 @@ pub enum FilesError {
     /// No file was given.
     #[error("no file was given")]
     None,
-    /// The server must not overwrite the file, or other users can access it.
+    /// The server refuses the file, because it may contain other data or because other users can
+    /// access it.
     #[error("{}: {what}: give another file, or {remedy}", path.display())]
     NotOwn {
         /// The file.
