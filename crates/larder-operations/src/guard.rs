@@ -76,7 +76,7 @@ impl Guard {
     }
 }
 
-/// Returns an item's CAS and expiry. Each change to the item changes at least one of them.
+/// Returns an item's CAS and expiry. Each change of the item changes its CAS or its expiry.
 #[must_use]
 pub fn version_of<L>(item: &Item<'_, L>) -> (u64, Expiry) {
     (item.cas, item.attributes.expiry)

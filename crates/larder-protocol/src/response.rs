@@ -26,9 +26,8 @@ pub enum Read<T> {
     Incomplete {
         /// A lower bound of the response's length in bytes, which is more than the buffer contains
         /// now. If the length of a value has arrived, the bound is the exact length of the
-        /// response, so a caller can allocate a buffer once and fill the buffer before reading
-        /// again. The number comes from the server, so the caller has to check it against a limit
-        /// before it allocates memory.
+        /// response, so a caller can allocate a buffer once. The number comes from the server, so
+        /// the caller has to check it against a limit before it allocates memory.
         wanted: usize,
     },
     /// The bytes violate the protocol.

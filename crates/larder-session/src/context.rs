@@ -43,7 +43,7 @@ impl Settings {
 
 /// The arguments of one poll.
 pub struct Context<'a, E: Engine, H: Host> {
-    /// The context for operations on the cache. The session sets its observer itself.
+    /// The context for operations on the cache. The session sets the observer.
     pub operations: OpContext<'a, E>,
     /// The server that the session belongs to.
     pub host: &'a H,

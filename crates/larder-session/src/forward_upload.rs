@@ -1,9 +1,9 @@
 //! Forwards stores with a long value to the node that owns the key. The session forwards the value
 //! as it arrives, and keeps the sent bytes until the store has a result. If the owner changes
-//! before it has executed the store, the session sends the kept bytes to the next owner, or stores
-//! them itself if this server is the next owner. If there is no memory for the sent bytes, a change
-//! of the owner makes the store fail. The session sends the kept bytes in pieces, and only while
-//! the route has room, so that they do not delay the requests of other clients.
+//! before the store is executed, the session sends the kept bytes to the next owner. If this server
+//! is the next owner, it stores the bytes itself. If there is no memory for the sent bytes, a
+//! change of the owner makes the store fail. The session sends the kept bytes in pieces, and only
+//! while the route has room, so that they do not delay the requests of other clients.
 //!
 //! ```text
 //!             the key moves away: read the value back            not executed

@@ -13,8 +13,8 @@ use larder_protocol::{KEY_LEN_MAX, Request, Store, reply};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
 /// The maximum length of a value, in bytes including its line end, that stays in the input buffer
-/// until it is complete. The session receives or forwards a longer value in pieces. It also
-/// receives a value in pieces if the item will have tags, or if the value is longer than the
+/// until it is complete. The session receives or forwards a longer value in pieces. The session
+/// also receives a value in pieces if the item will have tags, or if the value is longer than the
 /// engine's `upload_len_min`.
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
 

@@ -50,7 +50,7 @@ impl Model {
     }
 
     /// Executes `request` at the Unix time `now`, in seconds. Returns the reply, which is empty if
-    /// it is suppressed.
+    /// the request suppresses it.
     pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         self.remove_expired(now);

@@ -23,7 +23,7 @@ pub enum Edit<'v> {
         replaces: bool,
         /// The new value.
         value: EditValue<'v>,
-        /// The expiry of the stored item. It replaces the old expiry.
+        /// The expiry of the stored item, which replaces the old expiry.
         expiry: Expiry,
     },
 }

@@ -10,10 +10,10 @@ const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
 /// Expiries that are less than this many milliseconds ahead are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
-/// Returns the expiry for a time in milliseconds since 1970, or `None` if the time is after the
-/// latest expiry that the cache's clock can represent, in the year 2106. An expiry that is at least
-/// a minute ahead is rounded down to a whole second, because items with milliseconds are 8 bytes
-/// longer.
+/// Returns the expiry for a time in milliseconds since 1970. Returns `None` if the time is after
+/// the latest expiry that the cache's clock can represent, which is in the year 2106. An expiry
+/// that is at least a minute ahead is rounded down to a whole second, because items with
+/// milliseconds are 8 bytes longer.
 #[must_use]
 pub fn expiry_at(millis: u64, now: Now) -> Option<Expiry> {
     if millis > LAST_MILLIS {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of parts of the table. Each part has its own lock.
 const PARTS: usize = 256;
 
-/// The memory, in bytes, of a key with one reader, excluding the key's own bytes. It is the sum of
-/// one entry in a hash table that is at least half full, of two allocations, and of the reader's
+/// The memory, in bytes, of a key with one reader, excluding the key's own bytes. The number
+/// includes one entry in a hash table that is at least half full, two allocations, and the reader's
 /// [`Subscription`], which stays in memory after the subscription has ended.
 const KEY_OVERHEAD: usize = 160;
 /// A full part evicts one in this many of its keys at once.

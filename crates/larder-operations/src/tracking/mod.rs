@@ -6,10 +6,10 @@
 //!  the inbox wakes the connection ─▶ its session writes the messages between two replies
 //! ```
 //!
-//! A session calls [`Tracker::track`] before it looks the key up. So even if the lookup returns the
-//! item before a concurrent change, the key is in the table when the engine reports this change.
-//! All memory is bounded. A full table removes some of its keys, and the tracker sends messages
-//! about these keys. A full inbox replaces its messages with one message about all items.
+//! A session calls [`Tracker::track`] before it looks the key up. Even if the lookup returns the
+//! item as it was before a concurrent change, the key is then in the table when the engine reports
+//! this change. All memory is bounded. A full table removes some of its keys, and the tracker sends
+//! messages about these keys. A full inbox replaces its messages with one message about all items.
 
 mod inbox;
 mod key_table;
@@ -113,8 +113,8 @@ impl Tracker {
         Arc::clone(inbox)
     }
 
-    /// Starts a subscription. With `prefixes`, it covers all keys that start with one of them.
-    /// Otherwise, it covers the keys passed to [`Self::track`].
+    /// Starts a subscription. With `prefixes`, the subscription covers all keys that start with one
+    /// of the prefixes. Without prefixes, it covers the keys passed to [`Self::track`].
     #[must_use]
     pub fn subscribe(
         &self,

@@ -1,9 +1,9 @@
 //! Encoders for meta text requests: a line with a key and flags, followed by a value in `ms`.
 //!
 //! Flags without arguments form sets such as [`GetFlags`]. Declare these sets as constants to build
-//! them at compile time. Flags with arguments are fields of options such as [`GetOptions`]. They
-//! are sent after the flags of the set, so that `t` shows the time to live before `T` and `N`
-//! change it.
+//! them at compile time. Flags with arguments are fields of options such as [`GetOptions`]. The
+//! encoders write these flags after the flags of the set, so that `t` shows the time to live before
+//! `T` and `N` change it.
 //!
 //! `quiet` suppresses the reply to a miss of `mg`, and to the success of any other command. A
 //! [`noop`] after quiet requests marks the end of their replies.

@@ -15,7 +15,8 @@ use crate::text::tokens::{Tokens, skip_spaces};
 
 /// The maximum number of tokens in a meta line, including the command and the key.
 const TOKENS_MAX: usize = 20;
-/// The maximum number of tokens that memcached parses in a meta line. It ignores further tokens.
+/// The maximum number of tokens that memcached parses in a meta line. memcached ignores further
+/// tokens.
 const TOKENS_CUT: usize = 23;
 /// The maximum number of tags per item.
 const TAGS_MAX: usize = 7;
@@ -100,7 +101,7 @@ fn keyed<'b>(
 #[derive(Clone, Copy, Default)]
 struct Flags<'b> {
     raw: &'b [u8],
-    seen: Letters,
+    letters: Letters,
     /// The numeric arguments of flags. [`Entry::slot`] is the index of a flag's argument.
     numbers: [u64; SLOTS],
     opaque_too_long: bool,
@@ -139,10 +140,10 @@ impl<'b> Flags<'b> {
             let Some(entry) = Entry::of(letter) else {
                 return Err(if is_flag_letter(letter) { INVALID } else { BAD_FORMAT });
             };
-            if flags.seen.has(Letters::of(letter)) {
+            if flags.letters.has(Letters::of(letter)) {
                 return Err(DUPLICATE);
             }
-            flags.seen = flags.seen.with(Letters::of(letter));
+            flags.letters = flags.letters.with(Letters::of(letter));
             if let Err(bad) = flags.read(entry, argument, key) {
                 error = match (bad, error) {
                     // Malformed client flags do not replace an earlier error.
@@ -194,7 +195,7 @@ impl<'b> Flags<'b> {
 
     #[inline]
     fn has(&self, letter: u8) -> bool {
-        self.seen.has(Letters::of(letter))
+        self.letters.has(Letters::of(letter))
     }
 
     /// Returns the number of a flag, or 0 if the line does not have the flag.
@@ -238,7 +239,7 @@ impl<'b> Flags<'b> {
 
     #[inline]
     fn format(&self) -> ReplyFormat<'b> {
-        ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.seen })
+        ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.letters })
     }
 
     /// Returns the new CAS. With `E0`, as without `E`, the server chooses the CAS.

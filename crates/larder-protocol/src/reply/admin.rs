@@ -78,7 +78,7 @@ impl AdminRefusal {
 /// The list of a cluster's servers for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
-    /// The version of the list. It increases with each change.
+    /// The version of the list, which increases with each change.
     pub version: u32,
     /// The address of each server, `HOST:PORT`.
     pub addresses: Vec<String>,

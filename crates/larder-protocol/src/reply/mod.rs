@@ -1,6 +1,6 @@
 //! Reply encoders. Each function writes the reply to one kind of request, in the dialect of the
-//! request's [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the
-//! reply. A quiet request suppresses no errors, but `noreply` suppresses most errors.
+//! request's [`ReplyFormat`]. A function writes nothing if `noreply` or a quiet request suppresses
+//! the reply. A quiet request suppresses no errors, but `noreply` suppresses most errors.
 
 mod admin;
 mod encode;

@@ -82,7 +82,7 @@ pub(crate) fn get<E: Engine, H: Host>(
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> LookupReply {
-    let (now, mark) = (cx.operations.now, output.len());
+    let (now, start) = (cx.operations.now, output.len());
     let is_plain = get.touch.is_none() && !matches!(get.format, ReplyFormat::Meta(_));
     if is_plain && !is_recorded {
         let looked = cx
@@ -96,7 +96,7 @@ pub(crate) fn get<E: Engine, H: Host>(
         &lower::lookup_options(get, tags, now, cx.settings),
         is_recorded,
         |item| {
-            output.truncate(mark);
+            output.truncate(start);
             show(get, key.bytes, item, now, pending, output)
         },
     );
@@ -104,7 +104,7 @@ pub(crate) fn get<E: Engine, H: Host>(
         // Drop any output that the closure wrote before the update failed. An update fails if the
         // engine refuses the change, has to wait, or evicts the item to make room for the change.
         *pending = Pending::Idle;
-        output.truncate(mark);
+        output.truncate(start);
     }
     match looked {
         Ok(looked) => finish(cx, get, key.bytes, &looked, output),
@@ -124,9 +124,9 @@ fn show_content<E: Engine>(
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> HitReply {
-    let (mark, len) = (output.len(), content.value.len());
+    let (start, len) = (output.len(), content.value.len());
     reply::content_head(get, key, content.client_flags, content.cas, len, output);
-    show_value(get, &content.value, mark, pending, output)
+    show_value(get, &content.value, start, pending, output)
 }
 
 /// Writes the reply to any hit. If the function is called again for the same request, a large value
@@ -140,20 +140,19 @@ fn show<E: Engine>(
     output: &mut Vec<u8>,
 ) -> HitReply {
     *pending = Pending::Idle;
-    let mark = output.len();
+    let start = output.len();
     if reply::hit_head(get, &hit(get, key, item, now), output) {
-        show_value(get, item.value, mark, pending, output)
+        show_value(get, item.value, start, pending, output)
     } else {
         HitReply::Written
     }
 }
 
-/// Writes the value and the end of a reply. `mark` is the offset in the output at which the reply
-/// starts.
+/// Writes the value and the end of a reply. `start` is the offset of the reply in the output.
 fn show_value<E: Engine>(
     get: &Get<'_>,
     value: &Value<'_, E::Lease>,
-    mark: usize,
+    start: usize,
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> HitReply {
@@ -172,7 +171,7 @@ fn show_value<E: Engine>(
             reply::hit_tail(get, output);
         }
         Value::Large(_) => {
-            output.truncate(mark);
+            output.truncate(start);
             return HitReply::Refused;
         }
     }

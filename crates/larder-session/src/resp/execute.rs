@@ -135,7 +135,7 @@ impl<E: Engine> Session<E> {
                 return Step::finish(0, Next::NotOwner);
             }
             // The requests of a transaction must see the transaction's changes, so a replica does
-            // not answer them itself.
+            // not answer these requests itself.
             let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {

@@ -107,7 +107,7 @@ impl<E: Engine> Session<E> {
 
 /// Executes `MSETNX`: adds items if none of their keys has an item. Each update adds one item, so
 /// other clients may see some of the items before the command has added all of them. If another
-/// client adds one of the items before this command does, the command removes its items again.
+/// client adds one of the items first, the command removes the items that it has added.
 pub(super) fn add<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

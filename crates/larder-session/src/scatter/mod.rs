@@ -475,8 +475,8 @@ impl<E: Engine> Session<E> {
 
     /// Sends the request at `at` in the input to all groups. `local` is the reply of this server,
     /// if it leads its group. If `local` differs from `expected`, the client receives `local`, and
-    /// the other groups receive no request. Otherwise, the client receives `expected` if all groups
-    /// send this reply, and else the first reply that differs from it.
+    /// the other groups receive no request. Otherwise, the client receives the first reply of a
+    /// group that differs from `expected`, or `expected` if there is no such reply.
     pub(crate) fn pass_to_all_groups<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,

@@ -18,7 +18,7 @@ struct Leader {
     server: Shared,
     client: TestClient,
     /// The requests of each [`Route::pass`], in order.
-    passed: Vec<Requests>,
+    requests: Vec<Requests>,
     passes: u64,
     room_checks: usize,
     is_stopped: bool,
@@ -40,22 +40,22 @@ struct Requests {
 impl Route for Leader {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
         assert!(
-            self.passed.last().is_none_or(|last| last.is_complete),
+            self.requests.last().is_none_or(|last| last.is_complete),
             "the previous request is complete"
         );
-        let failed = self.passed.iter().find(|before| before.outcome != ForwardOutcome::Done);
+        let failed = self.requests.iter().find(|before| before.outcome != ForwardOutcome::Done);
         let outcome = failed.map_or_else(|| self.next_outcome(), |failed| failed.outcome);
         let number = ForwardId(self.passes);
         let request = bytes.to_vec();
         let (is_complete, answer, delay) = (!more, None, 2);
-        self.passed.push(Requests { number, request, is_complete, answer, outcome, delay });
+        self.requests.push(Requests { number, request, is_complete, answer, outcome, delay });
         self.passes += 1;
         waker.wake_by_ref();
         number
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
-        let last = self.passed.last_mut().expect("a request was passed");
+        let last = self.requests.last_mut().expect("a request was passed");
         assert!(!last.is_complete, "the request is incomplete");
         last.request.extend_from_slice(bytes);
         last.is_complete = !more;
@@ -69,14 +69,17 @@ impl Route for Leader {
     }
 
     fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
-        let at =
-            self.passed.iter().position(|one| one.number == of).expect("the requests were passed");
-        let before = self.passed[..at].iter().filter(|one| one.answer.is_none()).count();
-        if before == 0 || self.passed[at].outcome == ForwardOutcome::Done {
+        let at = self
+            .requests
+            .iter()
+            .position(|one| one.number == of)
+            .expect("the requests were passed");
+        let before = self.requests[..at].iter().filter(|one| one.answer.is_none()).count();
+        if before == 0 || self.requests[at].outcome == ForwardOutcome::Done {
             // The leader executes earlier requests first.
             (0..=at).for_each(|at| self.execute(at));
         }
-        let one = &mut self.passed[at];
+        let one = &mut self.requests[at];
         one.delay = one.delay.saturating_sub(1);
         if one.outcome != ForwardOutcome::Done {
             let is_over = one.is_complete
@@ -85,7 +88,7 @@ impl Route for Leader {
                 return ForwardOutcome::Pending;
             }
             let outcome = one.outcome;
-            self.passed.remove(at);
+            self.requests.remove(at);
             return outcome;
         }
         let Some(answer) = &mut one.answer else { return ForwardOutcome::Pending };
@@ -97,7 +100,7 @@ impl Route for Leader {
             self.is_stopped = true;
             return ForwardOutcome::More;
         }
-        self.passed.remove(at);
+        self.requests.remove(at);
         if self.client.is_closed { ForwardOutcome::Close } else { ForwardOutcome::Done }
     }
 
@@ -108,16 +111,16 @@ impl Route for Leader {
 
     fn forget(&mut self) {
         assert!(
-            !self.passed.iter().any(|one| one.answer.is_some()),
+            !self.requests.iter().any(|one| one.answer.is_some()),
             "sessions forget no reply that has arrived"
         );
-        self.passed.clear();
+        self.requests.clear();
     }
 }
 
 impl Leader {
     fn execute(&mut self, at: usize) {
-        let one = &mut self.passed[at];
+        let one = &mut self.requests[at];
         if one.is_complete && one.answer.is_none() && one.outcome == ForwardOutcome::Done {
             self.client.send(&mut self.server.lock().unwrap(), &one.request);
             assert!(self.client.unread.is_empty(), "sessions forward complete requests");
@@ -166,7 +169,7 @@ pub(super) fn member(
         Box::new(Leader {
             server: Arc::clone(&at[usize::from(group.0)]),
             client,
-            passed: Vec::new(),
+            requests: Vec::new(),
             passes: 0,
             room_checks: 0,
             is_stopped: false,

@@ -73,7 +73,7 @@ impl MovingLeader {
         self.moves.lock().unwrap().pop_front().unwrap_or(usize::MAX)
     }
 
-    /// Executes the requests so far.
+    /// Executes the requests that have arrived.
     fn drive(&mut self) {
         let at = self.batches.iter().position(|batch| batch.outcome.is_none());
         let Some(at) = at else { return };
