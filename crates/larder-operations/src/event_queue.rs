@@ -54,7 +54,7 @@ impl EventKinds {
 /// The conditions that select a watcher's events.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
-    /// The kinds of events.
+    /// The kinds of the selected events.
     pub kinds: EventKinds,
     /// The prefix of the keys. The empty prefix matches every key.
     pub prefix: Vec<u8>,

@@ -87,7 +87,7 @@ pub enum Event<'e> {
         key: &'e [u8],
         /// The outcome of the store.
         outcome: StoreOutcome,
-        /// The kind of store.
+        /// The command that stored the item.
         kind: StoreKind,
         /// Seconds until the expiry that the operation sets. `None` if the item never expires, and
         /// if a [`Swap`](crate::Swap) keeps the expiry of the old item.

@@ -52,7 +52,7 @@ pub struct Counters {
     pub thread: ThreadCounters,
     /// Counts for each size class of items, starting with class 0.
     pub classes: Vec<ClassCounters>,
-    /// Latencies of requests.
+    /// Latency histograms, one per command class.
     pub latencies: Latencies,
     /// A sample of requests' keys.
     pub hot_keys: HotKeys,

@@ -76,9 +76,9 @@ pub enum Answer<'b> {
     /// The end of a reply in several parts: `END`, and the end of binary statistics. This is also
     /// the reply to `mn` and to a binary noop. The server sends it after all earlier replies.
     End,
-    /// The server's version.
+    /// The server's version, without the word `VERSION`.
     Version(&'b [u8]),
-    /// A statistic.
+    /// One statistic of a page: a line `STAT`, or a binary packet.
     Stat {
         /// The name of the statistic.
         name: &'b [u8],
@@ -90,7 +90,7 @@ pub enum Answer<'b> {
     /// Any other line, without its line end: the reply to `me` or an administrative command, a RESP
     /// simple string other than `OK`, or the list of SASL mechanisms.
     Line(&'b [u8]),
-    /// The request was refused.
+    /// The server refused the request or could not execute it.
     Error {
         /// True if the request caused the error, false if the server caused it. The field is true
         /// for `ERROR` and `CLIENT_ERROR`, for some binary statuses such as invalid arguments, and

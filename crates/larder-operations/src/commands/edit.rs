@@ -21,7 +21,7 @@ pub enum Edit<'v> {
         /// True to store a new item without tags and client flags, as `SET` does. False to keep the
         /// tags and client flags of the old item.
         replaces: bool,
-        /// The new value.
+        /// The value. The edit is refused if the item would exceed the maximum item size.
         value: EditValue<'v>,
         /// The expiry of the stored item, which replaces the old expiry.
         expiry: Expiry,

@@ -6,7 +6,7 @@ use larder_store::{
     NewValue, Now, Refusal, Seconds, Tag, Value,
 };
 
-/// Options of a lookup.
+/// The changes that a lookup makes to the item, and how the lookup is recorded and counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookupOptions<'t> {
     /// The new expiry of the item; `None` keeps the expiry.

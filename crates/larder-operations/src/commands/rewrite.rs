@@ -8,7 +8,7 @@ use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Value};
 pub struct CopiedItem {
     /// The bytes that were stored.
     pub value: Vec<u8>,
-    /// The client flags.
+    /// Client flags, which the cache does not interpret.
     pub client_flags: u32,
     /// The expiry of the item.
     pub expiry: Expiry,

@@ -174,7 +174,7 @@ pub enum InvalidKey {
     Empty,
     /// The key, or the prefix of [`NumberedKeys`], is too long.
     TooLong {
-        /// The length in bytes.
+        /// The length of the refused key or prefix, in bytes.
         len: usize,
         /// The largest allowed length in bytes.
         len_max: usize,

@@ -85,7 +85,7 @@ flag_set! {
     }
 }
 
-/// Options of `mg`.
+/// The flags of `mg` that have arguments. By default, the request has none of these flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
     /// `T`: the new expiry of the item.
@@ -118,7 +118,7 @@ pub fn get(key: MetaKey<'_>, flags: GetFlags, options: &GetOptions, out: &mut Ve
     out.extend_from_slice(b"\r\n");
 }
 
-/// Options of `ms`.
+/// The flags of `ms` that have arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetOptions {
     /// `M`: the effect on an existing or missing item.
@@ -201,7 +201,7 @@ pub fn set_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Options of `md`.
+/// The flags of `md` that have arguments. By default, the request has none of these flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     /// `C`: the CAS that the item must have to be removed or invalidated.
@@ -228,7 +228,7 @@ pub fn delete(key: MetaKey<'_>, flags: DeleteFlags, options: &DeleteOptions, out
     out.extend_from_slice(b"\r\n");
 }
 
-/// Options of `ma`.
+/// The flags of `ma` that have arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArithmeticOptions {
     /// `MD`: whether to decrement instead of increment. A decrement stops at 0. An increment wraps

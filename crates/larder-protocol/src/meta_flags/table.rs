@@ -150,7 +150,7 @@ pub(crate) enum ReplyEffect {
     /// The reply does not have the flag. If the request created the item, a later [`Self::Ttl`]
     /// shows [`Ttl::vivified`](super::Ttl::vivified).
     TtlVivified,
-    /// The key.
+    /// The key of the item, in base64 if necessary.
     Key,
     /// The flag as it was sent.
     Opaque,

@@ -30,7 +30,7 @@ pub enum Claim<'b> {
 /// A user name and password, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials<'b> {
-    /// The user name.
+    /// The user name, which may be empty.
     pub user: &'b [u8],
     /// The password, which `Debug` does not show.
     pub password: Password<'b>,

@@ -258,7 +258,7 @@ pub struct Debug<'b> {
 /// A protocol violation: its reply, and the recovery of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The reply.
+    /// The reply to the client, if any.
     pub reply: FaultReply,
     /// The recovery of the connection.
     pub then: Recovery,
@@ -274,7 +274,7 @@ pub enum FaultReply {
     Text(&'static str),
     /// A binary error reply.
     Binary {
-        /// The reply format.
+        /// The head of the request.
         head: BinaryHead,
         /// The status, which also determines the text.
         status: Status,
@@ -318,7 +318,7 @@ pub enum Status {
 pub enum Parsed<'b> {
     /// A complete request, in the first `consumed` bytes.
     Request {
-        /// The request.
+        /// The request, which borrows from the buffer.
         request: Request<'b>,
         /// The length of the request in bytes. Drop these bytes after answering the request.
         consumed: usize,

@@ -14,7 +14,7 @@ pub const LINE_LEN_MAX: usize = 64 << 10;
 /// [`Bounds::bulk_len_max`].
 const DISCARDED_LEN_MAX: usize = 512 << 20;
 
-/// Limits of requests.
+/// The limits that [`read`] checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The maximum length of an argument, in bytes.
@@ -31,7 +31,7 @@ pub struct Bounds {
 pub enum Read<'b> {
     /// A complete request in the first `consumed` bytes.
     Request {
-        /// The request.
+        /// The request, which borrows from the input.
         request: Request<'b>,
         /// The length of the request in bytes. Drop these bytes after answering the request.
         consumed: usize,

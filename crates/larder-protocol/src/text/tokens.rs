@@ -81,14 +81,12 @@ fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(EACH * u64::from(limit)) & !word & (EACH * 128)
 }
 
-/// Skips leading spaces.
 #[inline]
 pub(crate) fn skip_spaces(bytes: &[u8]) -> &[u8] {
     let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
     bytes.get(spaces..).unwrap_or_default()
 }
 
-/// Removes trailing spaces.
 pub(crate) fn trim_end_spaces(bytes: &[u8]) -> &[u8] {
     let spaces = bytes.iter().rev().take_while(|&&byte| byte == b' ').count();
     bytes.get(..bytes.len() - spaces).unwrap_or_default()

@@ -28,7 +28,7 @@ pub(super) enum Stop<'k> {
     Error(CommandError<'static>),
 }
 
-/// Answers a command.
+/// Executes the command in one or more steps, and writes its reply.
 pub(super) fn run<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,

@@ -192,7 +192,7 @@ impl<E: Engine> Session<E> {
         self.failed
     }
 
-    /// Returns the current state.
+    /// Returns the state of the session, for `stats conns`.
     pub fn state(&self) -> State {
         let rare = self.rare.as_ref();
         match &self.pending {

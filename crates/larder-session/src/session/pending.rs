@@ -218,7 +218,7 @@ impl<L: Lease> OutgoingValue<L> {
 pub(crate) struct ForwardedRequests {
     /// The length of the requests in the input or the queue, in bytes.
     pub(crate) len: usize,
-    /// The number of requests.
+    /// The number of requests in these bytes.
     pub(crate) requests: usize,
     /// The group to which the session sent the requests, and the result of `Route::pass`.
     pub(crate) to: (GroupIndex, ForwardId),

@@ -101,7 +101,8 @@ impl<'b> InfoPage<'b> {
         page
     }
 
-    /// Sets the replication state.
+    /// Sets the replication state. `None` selects the constant lines of a server without
+    /// replication.
     pub fn set_replication(&mut self, replication: Option<Replication>) {
         self.replication = replication;
     }
@@ -194,7 +195,7 @@ pub struct Settings {
     pub limit_bytes: u64,
     /// The maximum length of an argument, in bytes.
     pub bulk_len_max: usize,
-    /// The number of databases.
+    /// The number of databases that `SELECT` accepts.
     pub databases: u32,
     /// The maximum number of connections, as a string.
     pub connections_max: String,
@@ -234,7 +235,7 @@ pub fn config(version: Version, patterns: Arguments<'_>, settings: &Settings, ou
 pub struct ClassLatencies {
     /// The name of the class.
     pub name: &'static str,
-    /// The number of requests.
+    /// The number of requests in the histogram.
     pub count: u64,
     /// Pairs of an upper bound in microseconds and the number of requests that took at most this
     /// long, in ascending order. The last number may include longer requests.

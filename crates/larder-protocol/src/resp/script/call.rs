@@ -21,7 +21,7 @@ pub enum ScriptName<'b> {
 pub struct ScriptCall<'b> {
     /// The text or the hash of the script.
     pub name: ScriptName<'b>,
-    /// The key.
+    /// The only key of the call, `KEYS[1]`.
     pub key: &'b [u8],
     /// The arguments after the key.
     pub arguments: Arguments<'b>,

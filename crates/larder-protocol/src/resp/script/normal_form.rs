@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// Lua's keywords.
+/// The keywords of Lua 5.1.
 const KEYWORDS: [&[u8]; 21] = [
     b"and",
     b"break",

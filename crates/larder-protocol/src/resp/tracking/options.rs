@@ -13,9 +13,9 @@ pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 /// A parsed `CLIENT TRACKING`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking<'b> {
-    /// Stops the messages.
+    /// `OFF`: stops the invalidation messages.
     Off,
-    /// Starts messages about changed items.
+    /// `ON`: starts invalidation messages about changed items.
     On(TrackingOptions<'b>),
 }
 
