@@ -165,9 +165,9 @@ impl<C> Builder<C> {
     /// Makes all calls share up to this many connections per server, from 1 to 1,024. One write can
     /// carry the requests of several callers. Replies arrive in the order of the requests, so a
     /// slow reply delays later replies. Each connection carries up to 1,024 calls, and further
-    /// calls wait. The client opens another connection when the open ones are busy. If some replies
-    /// are slow, for example reads from flash, use a pool of [`connections`](Self::connections).
-    /// [Default: the number of cores, at most 4]
+    /// calls wait. The client opens another connection when the open connections are busy. If some
+    /// replies are slow, for example reads from flash, use a pool of
+    /// [`connections`](Self::connections). [Default: the number of cores, at most 4]
     pub fn shared(mut self, connections: usize) -> Self {
         self.settings.transport = Transport::Shared(connections.clamp(1, 1024));
         self
@@ -203,8 +203,8 @@ impl<C> Builder<C> {
     }
 
     /// Refreshes the list of servers with `discovery`, which resolves or queries the configured
-    /// addresses. Building the client blocks until it has the first list. Each later list replaces
-    /// the previous one. Servers in both lists keep their connections, and calls under way
+    /// addresses. Building the client blocks until the first list is available. Each later list
+    /// replaces the previous one. Servers in both lists keep their connections, and calls under way
     /// continue. If a refresh fails, the client keeps the current list. [Default: the configured
     /// list]
     ///

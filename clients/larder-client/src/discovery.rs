@@ -32,7 +32,7 @@ pub enum Discovery {
 
 /// The minimum time between two refreshes, unless the discovery interval is shorter.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The client stops reading a reply after this many bytes.
+/// The number of bytes after which the client stops reading a reply.
 const REPLY_LEN_MAX: usize = 1 << 20;
 
 /// A list of servers with its version.

@@ -64,7 +64,7 @@
 //! # Guarantees
 //!
 //! - **No caller gets another caller's value.** The client closes a connection after an unexpected
-//!   reply, and a pooled connection also after an abandoned call. On a shared connection, the
+//!   reply. It also closes a pooled connection after an abandoned call. On a shared connection, the
 //!   client drops the reply to an abandoned call when the reply arrives. It checks the key of each
 //!   hit, or a hash of the key if it sent the key in base64. It matches replies without a key
 //!   (numbers, `STORED`, misses) to requests only by their order. The client does not reuse a

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// calling thread.
 pub trait Waiter: fmt::Debug + Send + Sync {
     /// Waits up to `time` for [`WaitCondition::poll`] to return true. The function may return
-    /// earlier: the client calls it again if time is left.
+    /// earlier, because the client calls it again if time is left.
     ///
     /// # Errors
     /// [`Interrupted`]: the client aborts the call.

@@ -224,7 +224,7 @@ def test_signal_handlers_may_make_calls(size):
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 return
             # The reply to the interrupted call arrives 0.1 s later. On a shared connection, the reply to the nested
-            # call follows it.
+            # call follows that reply.
             answers = threading.Timer(0.1, fake.connections[0].sendall, [b"VALUE key 0 1\r\nx\r\nEND\r\n"])
             fake.answers.append(b"VALUE other 0 1\r\ny\r\nEND\r\n")
             if size is None:

@@ -76,8 +76,8 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
         null_mut()
     }
     unsafe extern "C" fn unpark(data: *mut c_void) {
-        // SAFETY: `data` points to `thread` of the enclosing function. Ruby calls this only before
-        // `rb_thread_call_without_gvl` returns, so the thread lives.
+        // SAFETY: `data` points to `thread` of the enclosing function. Ruby calls this function
+        // only before `rb_thread_call_without_gvl` returns, so `thread` is still valid.
         unsafe { &*data.cast::<Thread>() }.unpark();
     }
     let thread = thread::current();

@@ -36,7 +36,7 @@ class TlsTest < Minitest::Test
 
   CA = { ca_file: "#{FOLDER}/ca.pem" }.freeze
 
-  # A server with TLS that all tests share. With `mutual`, it requires client certificates.
+  # A server with TLS that all tests share. With `mutual`, the server requires client certificates.
   def self.server(kind, mutual: false)
     @servers ||= Hash.new do |servers, (name, requires)|
       files = "ssl_chain_cert=#{FOLDER}/server.pem,ssl_key=#{FOLDER}/server.key"

@@ -68,7 +68,7 @@ impl Builder {
     }
 
     /// Sets a function that the cache calls for each item that it evicts to make room. The cache
-    /// does not call it for items that expire or are removed, replaced or cleared.
+    /// does not call the function for items that expire or are removed, replaced or cleared.
     ///
     /// If an insert or a removal evicts the item, the thread that runs this operation calls the
     /// listener after the operation has taken effect and before it returns. If maintenance evicts

@@ -167,7 +167,7 @@ impl Claim<'_> {
         if let Lookup::Hit(shown) = shown { shown } else { None }
     }
 
-    /// Returns a copy of a value, or `None` if there is none. The lookup changes neither the
+    /// Returns a copy of a value, or `None` if there is no value. The lookup changes neither the
     /// counters nor the item's access history.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);

@@ -15,8 +15,8 @@ const SWAPS_MAX: usize = 10;
 /// The moves that a command plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MovePlan<'a> {
-    /// Moves this number of slots to the group. `None` moves as many as the group needs for an even
-    /// share.
+    /// Moves this number of slots to the group. `None` moves as many slots as the group needs for
+    /// an even share.
     MoveTo(&'a str, Option<usize>),
     /// Moves all slots of the group to other groups.
     Drain(&'a str),

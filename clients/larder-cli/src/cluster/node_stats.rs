@@ -177,7 +177,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut pages = reply.split_inclusive("END\r\n");
             let mut next = Some(pages.next().unwrap_or_default());
-            // Closing a connection with an unread request would reset it.
+            // Closing a connection with an unread request would reset the connection.
             while let Some(page) = next {
                 let mut request = [0; 64];
                 let _ = stream.read(&mut request);

@@ -20,8 +20,8 @@ fn larder(server: &Server, line: &str) -> Command {
     command
 }
 
-/// Runs a command until it exits. Returns the standard output if it succeeds, otherwise the
-/// standard error.
+/// Runs a command until it exits. Returns the standard output if the command succeeds, and the
+/// standard error otherwise.
 fn run(server: &Server, line: &str) -> Result<String, String> {
     let output = larder(server, line).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
@@ -59,7 +59,8 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// Waits until the command exits. Returns whether it succeeded, and the standard error.
+    /// Waits until the command exits. Returns whether the command succeeded, and the standard
+    /// error.
     fn end(mut self) -> (bool, String) {
         assert_eq!(self.line(), "");
         let mut error = String::new();

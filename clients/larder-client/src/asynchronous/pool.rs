@@ -15,8 +15,8 @@ use tokio::time::timeout_at;
 
 /// The connection pool of a server.
 ///
-/// A call opens a connection only if it has a permit and finds no idle connection, so connections
-/// never outnumber permits.
+/// A call opens a connection only if it has a permit and finds no idle connection, so there are
+/// never more connections than permits.
 #[derive(Debug)]
 pub(crate) struct Pool {
     permits: Semaphore,

@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Returns the slot with the fewest calls. A slot without calls and without a connection counts
-    /// as one with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
+    /// as a slot with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
     /// connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {

@@ -224,7 +224,8 @@ async fn connect_tcp(
     Err(last)
 }
 
-/// Resolves the name again in a task, because a lookup may take longer than the call has left.
+/// Resolves the name again in a task, because a lookup may take longer than the time that the call
+/// has left.
 fn resolve_again(endpoint: &Arc<Endpoint>, host: &str, port: u16) {
     if !endpoint.starts_lookup(std::time::Instant::now()) {
         return;

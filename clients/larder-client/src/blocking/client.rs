@@ -57,8 +57,8 @@ impl Builder<Client> {
     }
 
     /// Builds the client. Calls open connections on demand. This function blocks while it resolves
-    /// names. With [`discovery`](Builder::discovery), it also blocks until it has the first list of
-    /// servers.
+    /// names. With [`discovery`](Builder::discovery), the function also blocks until the first list
+    /// of servers is available.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no

@@ -102,8 +102,8 @@ fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, E
     }
 }
 
-/// Resolves the name again in a new thread, because a lookup may take longer than the call has
-/// left.
+/// Resolves the name again in a new thread, because a lookup may take longer than the time that the
+/// call has left.
 fn resolve_again(endpoint: &Arc<Endpoint>) {
     if !endpoint.starts_lookup(Instant::now()) {
         return;

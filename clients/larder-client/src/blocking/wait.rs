@@ -93,8 +93,8 @@ impl Wait {
         ready
     }
 
-    /// Waits up to `time` for this thread to be unparked. May return earlier. With a [`Waiter`],
-    /// also returns when `is_over` returns true.
+    /// Waits until this thread is unparked, but at most for `time`. May return earlier. With a
+    /// [`Waiter`], also returns when `is_over` returns true.
     ///
     /// # Errors
     /// `Interrupted`: the waiter ended the call.

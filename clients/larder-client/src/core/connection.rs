@@ -259,8 +259,8 @@ impl Connection {
         self.pending.extend(other.pending.drain(..requests));
     }
 
-    /// Removes unsent requests. `bytes` is their range in the output, and `requests` is their range
-    /// among the pending requests.
+    /// Removes unsent requests. `bytes` is the range of these requests in the output, and
+    /// `requests` is their range among the pending requests.
     pub(crate) fn withdraw(&mut self, bytes: Range<usize>, requests: Range<usize>) {
         self.output.drain(bytes);
         self.pending.drain(requests);
@@ -297,9 +297,10 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Returns whether the connection is unusable after this reply. The reply is an error, or it does
-/// not match its request. A reply that does not match is always fatal. `CLIENT_ERROR` and `ERROR`
-/// are also fatal: a server that refuses a store may parse the value as commands.
+/// Returns whether the connection is unusable after this reply. `error` is an error reply, or a
+/// reply that does not match its request. A reply that does not match is always fatal.
+/// `CLIENT_ERROR` and `ERROR` are also fatal, because a server that refuses a store may parse the
+/// value as commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),

@@ -26,7 +26,7 @@ struct Table {
     next: u64,
 }
 
-/// A computation of this client, or its wait for a lease that another client holds.
+/// A computation of this client, or this client's wait for a lease that another client holds.
 #[derive(Debug)]
 struct Flight {
     key: Box<[u8]>,
@@ -267,8 +267,8 @@ mod tests {
         let first = permit(flights.join(b"k", StoreCondition::Add));
         let mut others =
             VecDeque::from([(); 4].map(|()| waiting(flights.join(b"k", StoreCondition::Add))));
-        // The first waiting caller is dropped before the permit is passed on. The second is dropped
-        // while its slot contains the permit.
+        // The first waiting caller is dropped before the permit is passed on. The second waiting
+        // caller is dropped while its slot contains the permit.
         others.pop_front();
         first.set_condition(StoreCondition::Retry);
         drop(first);

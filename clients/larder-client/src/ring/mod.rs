@@ -1,8 +1,8 @@
 //! Hashing chooses a server for each key.
 //!
 //! A [`Ring`] is built from a list of [`Node`]s and a method ([`Hashing`]). Several methods are
-//! those of other clients, so a program that switches from such a client finds its keys on the same
-//! servers.
+//! taken from other clients, so a program that switches from such a client finds its keys on the
+//! same servers.
 //!
 //! ```
 //! use larder_client::ring::{Hashing, Node, Ring};
@@ -74,20 +74,20 @@ pub enum Hashing {
     ///   modula` (with the function that the option `hash` selects). Both clients ignore weights.
     /// - spymemcached: `ArrayModNodeLocator`, its default, with [`KeyHash::Java`].
     ///
-    /// If a server is not usable, the ring uses the next one in the list, as spymemcached does with
-    /// `FailureMode.Redistribute`. libmemcached does not use another server.
+    /// If a server is not usable, the ring uses the next server in the list, as spymemcached does
+    /// with `FailureMode.Redistribute`. libmemcached does not use another server.
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`,
     /// pylibmc's `ketama` or `distribution: consistent`. Each server has 100 points. Keys and
     /// points use the same hash function, which pylibmc's option `hash` sets. The default is
     /// [`KeyHash::OneAtATime`].
     ///
-    /// If a weight is above 1, this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash
-    /// function. libmemcached does the same if the program sets the distribution before it adds the
-    /// servers, as pylibmc does.
+    /// If a weight is above 1, the method is [`KetamaWeighted`](Self::KetamaWeighted) with the same
+    /// hash function. libmemcached does the same if the program sets the distribution before it
+    /// adds the servers, as pylibmc does.
     ///
-    /// If a server is not usable, the ring uses the next one on the circle. libmemcached does the
-    /// same with `AUTO_EJECT_HOSTS` without weights. With weights, libmemcached recomputes the
+    /// If a server is not usable, the ring uses the next server on the circle. libmemcached does
+    /// the same with `AUTO_EJECT_HOSTS` without weights. With weights, libmemcached recomputes the
     /// points, like a ring with a node that is not [`alive`](Node::alive).
     Ketama(KeyHash),
     /// libmemcached's weighted ketama. Points are from MD5, 160 per server of average weight. The
@@ -121,7 +121,7 @@ pub enum Hashing {
     Pymemcache,
     /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server that
     /// is listed several times gets more keys. If a server is not usable, gomemcache does not use
-    /// another one.
+    /// another server.
     Gomemcache,
 }
 
@@ -207,8 +207,8 @@ impl Ring {
     ///
     /// Keys of usable servers keep their server. The keys of an unusable server are spread over the
     /// usable servers, with two exceptions: [`Modula`](Hashing::Modula) and
-    /// [`Gomemcache`](Hashing::Gomemcache) move them all to one other server. `is_usable` may be
-    /// called several times for a server.
+    /// [`Gomemcache`](Hashing::Gomemcache) move all keys of the server to one other server.
+    /// `is_usable` may be called several times for a server.
     #[must_use]
     pub fn pick_where(
         &self,

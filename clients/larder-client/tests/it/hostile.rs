@@ -388,8 +388,8 @@ fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> D
     took
 }
 
-/// Checks that a lost connection counts as a fault even if its first call cannot report it, because
-/// the future of that call was dropped.
+/// Checks that a lost connection counts as a fault even if its first call cannot report the fault,
+/// because the future of that call was dropped.
 #[test]
 fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     any_client::shared_by_tasks(|client| {

@@ -428,8 +428,8 @@ fn leases_are_counted_by_outcome() {
 #[test]
 fn shared_computations_are_counted() {
     each_client(|client| {
-        // The server never has a value, so each caller computes one or gets the value of another
-        // caller.
+        // The server never has a value, so each caller computes a value or gets the value of
+        // another caller.
         let server = FakeServer::start(|request| match &*request.verb {
             "mn" => Action::Send(b"MN\r\n".to_vec()),
             "mg" => Action::Send(b"EN\r\n".to_vec()),

@@ -11,7 +11,8 @@
     asyncio.run(main())
 
 All tasks of a loop share one connection per server. One write usually carries all calls that start in the same
-iteration of the loop. Requests are pipelined: they do not wait for the replies to earlier requests.
+iteration of the loop. Requests are pipelined: the client sends a request without waiting for the replies to earlier
+requests.
 """
 
 import asyncio

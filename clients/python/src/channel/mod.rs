@@ -568,8 +568,8 @@ impl Channel {
         interrupted
     }
 
-    /// Makes the loop call `_tick` at the pipeline's next deadline, unless a timer for an earlier
-    /// time is set.
+    /// Sets a timer of the loop that calls `_tick` at the pipeline's next deadline, unless a timer
+    /// for an earlier time is set.
     fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let due = this.with(|state| {

@@ -3,7 +3,7 @@
 require "timeout"
 
 module Larder
-  # Client#get returns this for a missing key if the call has the option cache_nils.
+  # Client#get returns this object for a missing key if the call has the option cache_nils.
   NOT_FOUND = Object.new.freeze
 
   # A client for any number of threads. All threads share its connections.
@@ -348,7 +348,7 @@ module Larder
       left.positive? ? left : ttl
     end
 
-    # Converts a number to whole seconds. Rounds up: half a second must not become 0, because 0 means no expiry.
+    # Converts a number to whole seconds. Rounds up, because half a second must not become 0, which means no expiry.
     def seconds(ttl)
       seconds = ttl.respond_to?(:ceil) ? ttl.ceil : ttl.to_i
       raise ArgumentError, "the ttl must not be negative: #{ttl}" if seconds.negative?

@@ -1,4 +1,4 @@
-//! Makes a thread or task the maker of a value, or lets it wait for the current maker.
+//! Makes a thread or a task the maker of a value, or waits for the current maker.
 
 use super::table::{self, Flight, Id, Name, lock, stack};
 use bytes::Bytes;

@@ -46,8 +46,8 @@ impl Cache {
     /// Does the same as [`Cache::get_or_insert_with`], for makers that may fail.
     ///
     /// # Errors
-    /// The error of this call's own `make`. Waiting calls do not receive it: one of them calls its
-    /// own maker.
+    /// The error of this call's own `make`. Waiting calls do not receive this error: one of these
+    /// calls runs its own maker.
     pub fn try_get_or_insert_with<M: Into<Insertion>, E>(
         &self,
         key: impl AsRef<[u8]>,
@@ -110,8 +110,8 @@ impl Cache {
     /// Does the same as [`Cache::get_or_insert_async`], for makers that may fail.
     ///
     /// # Errors
-    /// The error of this call's own `make`. Waiting calls do not receive it: one of them runs its
-    /// own maker.
+    /// The error of this call's own `make`. Waiting calls do not receive this error: one of these
+    /// calls runs its own maker.
     pub async fn try_get_or_insert_async<M: Into<Insertion>, E>(
         &self,
         key: impl AsRef<[u8]>,

@@ -219,7 +219,8 @@ impl SharedConnection {
     ///
     /// # Errors
     /// The wait was interrupted, or the system reported an error during the wait. A failure of the
-    /// connection is not an error here: each call receives it in its ticket.
+    /// connection is not an error of this function, because each call receives the failure in its
+    /// ticket.
     fn read(
         &self,
         reader: &mut ReadPermit,

@@ -334,7 +334,7 @@ mod tests {
         /// Returns the number of received plaintext bytes.
         fn received(&mut self) -> usize {
             let mut bytes = Vec::new();
-            // Ignores the error at the end of the data: the connection is still open.
+            // Ignores the error at the end of the data, because the connection is still open.
             drop(self.tls.reader().read_to_end(&mut bytes));
             bytes.len()
         }

@@ -49,7 +49,7 @@ impl Breaker {
     /// Admits a call, or refuses it.
     ///
     /// # Errors
-    /// The breaker is open. The error is the remaining time until it admits a call.
+    /// The breaker is open. The error is the remaining time until the breaker admits a call.
     pub(crate) fn admit(&mut self, now: Instant) -> Result<AdmissionKind, Duration> {
         match self.open_until {
             None => Ok(AdmissionKind::Call),

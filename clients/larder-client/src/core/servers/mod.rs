@@ -23,7 +23,8 @@ pub enum Failover {
     /// Calls for these keys use the next server in the order of the hashing method. If a call
     /// certainly changed nothing, for example because the connection was refused, the client
     /// repeats it on the next server. It does not repeat a call that timed out. A server that
-    /// becomes available again without a restart still has its old values, and callers get them.
+    /// becomes available again without a restart still has its old values, and callers get these
+    /// values.
     Next,
 }
 
@@ -290,8 +291,8 @@ mod tests {
         }
     }
 
-    /// Returns three servers and a key of the first one. The servers named in `failed` have an open
-    /// breaker.
+    /// Returns three servers and a key of the first server. The servers named in `failed` have an
+    /// open breaker.
     fn servers(failed: &[&str], failover: Failover) -> (Servers<ContendedServer>, String) {
         let names = ["a", "b", "c"];
         let server = |name: &&str| {
