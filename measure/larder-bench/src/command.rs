@@ -97,7 +97,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     let outputs = Outputs::open(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&interrupted));
-    let begun = SystemTime::now();
+    let start_time = SystemTime::now();
     // The heading contains versions only if there are several servers.
     let versions = match settings.has_several_servers() {
         true => server_versions(&settings),
@@ -116,7 +116,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
             return found;
         }
         text.push_str(&table::search(bound, &search));
-        write_search(arguments, &settings, bound, &search, &text, begun, out)?;
+        write_search(arguments, &settings, bound, &search, &text, start_time, out)?;
         let found = found.and(search.highest_per_second.map(drop).ok_or(BenchError::NoRate));
         return found.and(judge_faults(&search.fill_faults, arguments.max_faults));
     }
@@ -124,7 +124,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     // Keeps the first error: a failed write does not prevent the other writes.
     let mut written = Ok(());
     for number in 1..=arguments.run_count {
-        let run_begun = SystemTime::now();
+        let run_start = SystemTime::now();
         let mut progress = progress_line(arguments.quiet, number);
         let measured = run_interruptible(&settings, arguments.pid, &interrupted, &mut progress);
         let measured = match measured {
@@ -140,7 +140,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
             }
         };
         if let Some(prefix) = &arguments.hdr_file_prefix {
-            let result = write_histograms(prefix, number, &measured, run_begun)
+            let result = write_histograms(prefix, number, &measured, run_start)
                 .map_err(|error| BenchError::Write(prefix.clone(), error));
             written = written.and(result);
         }
@@ -166,7 +166,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     }
     text.push_str(&render(arguments, &median, &runs));
     let text_written = write_text(arguments, &text, out);
-    let json_written = write_json(arguments, &settings, &runs, &median, begun);
+    let json_written = write_json(arguments, &settings, &runs, &median, start_time);
     written.and(text_written).and(json_written)?;
     judge(&median, arguments.max_faults)
 }
@@ -221,14 +221,14 @@ fn write_search(
     bound: Bound,
     search: &Search,
     text: &str,
-    begun: SystemTime,
+    start_time: SystemTime,
     out: &mut dyn Write,
 ) -> Result<(), BenchError> {
     let written = write_text(arguments, text, out);
     let Some(path) = &arguments.json_out_file else { return written };
     let json = SearchJson {
         version: env!("CARGO_PKG_VERSION"),
-        time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        time: start_time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         command_line: without_credentials(std::env::args()),
         versions: ServerVersions::of(settings),
         machine: Machine::this(),
@@ -366,14 +366,14 @@ fn write_json(
     settings: &Settings,
     measured: &[Measured],
     median: &Outcome,
-    begun: SystemTime,
+    start_time: SystemTime,
 ) -> Result<(), BenchError> {
     let Some(path) = &arguments.json_out_file else { return Ok(()) };
     let runs: Vec<_> =
         measured.iter().map(|run| JsonRun::new(run, &arguments.print_percentiles)).collect();
     let json = Json {
         version: env!("CARGO_PKG_VERSION"),
-        time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        time: start_time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         command_line: without_credentials(std::env::args()),
         versions: ServerVersions::of(settings),
         units: Units::JSON,

@@ -42,7 +42,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Witness {
     plan: Plan,
     address: ServerAddress,
-    begun: Instant,
+    start: Instant,
     restarted: Option<Restarted>,
     result: RestartResult,
 }
@@ -55,14 +55,14 @@ impl Witness {
         for kind in [CHANGED, DELETED] {
             set(&mut connection, kind, OLD).map_err(described)?;
         }
-        let (begun, result) = (Instant::now(), RestartResult::default());
-        Ok(Self { plan, address, begun, restarted: None, result })
+        let (start, result) = (Instant::now(), RestartResult::default());
+        Ok(Self { plan, address, start, restarted: None, result })
     }
 
     /// Does nothing until the restart is due. Then changes and deletes items, restarts the server,
     /// waits until it accepts a connection, and checks the items.
     pub(crate) fn restart_when_due(&mut self, server: &mut Launched) -> Result<(), String> {
-        if self.restarted.is_some() || self.begun.elapsed() < self.plan.after {
+        if self.restarted.is_some() || self.start.elapsed() < self.plan.after {
             return Ok(());
         }
         let mut connection = open(&self.address)?;

@@ -264,14 +264,14 @@ impl Suite {
     }
 }
 
-fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(), String> {
+fn distinct<'n>(noun: &str, names: impl Iterator<Item = &'n String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || !seen.insert(name) {
-            return Err(format!("{what} `{name}`: names must be unique and not empty"));
+            return Err(format!("{noun} `{name}`: names must be unique and not empty"));
         }
     }
-    if seen.is_empty() { Err(format!("the suite must have at least one {what}")) } else { Ok(()) }
+    if seen.is_empty() { Err(format!("the suite must have at least one {noun}")) } else { Ok(()) }
 }
 
 impl Server {

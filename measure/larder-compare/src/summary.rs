@@ -195,13 +195,13 @@ fn table(setup: &Setup, records: &[Record], place: Combination) -> Table {
     Table { place, rows }
 }
 
-fn at<'r>(records: &'r [Record], place: &Combination, server: &str) -> Vec<&'r Record> {
+fn at<'r>(records: &'r [Record], combination: &Combination, server: &str) -> Vec<&'r Record> {
     let here = |record: &&Record| {
         let cell = &record.cell;
         cell.server == server
-            && cell.workload == place.workload
-            && cell.phase == place.phase
-            && (cell.threads, cell.pipeline) == (place.threads, place.pipeline)
+            && cell.workload == combination.workload
+            && cell.phase == combination.phase
+            && (cell.threads, cell.pipeline) == (combination.threads, combination.pipeline)
     };
     records.iter().filter(here).collect()
 }

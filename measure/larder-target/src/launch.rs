@@ -296,8 +296,8 @@ impl Launch<'_> {
 
 impl Launched {
     fn wait_until_ready(&mut self, protocol: Protocol) -> Result<(), LaunchError> {
-        let begun = Instant::now();
-        while begun.elapsed() < START_TIMEOUT {
+        let start_time = Instant::now();
+        while start_time.elapsed() < START_TIMEOUT {
             if let Some(report) = self.exit_report() {
                 return Err(LaunchError::Exited(report));
             }
@@ -393,8 +393,8 @@ impl Launched {
 
     /// Waits until all processes of the server have exited. Returns false after `at_most`.
     fn wait_for_all(&mut self, at_most: Duration) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < at_most {
+        let start_time = Instant::now();
+        while start_time.elapsed() < at_most {
             if !matches!(self.child.try_wait(), Ok(None)) && self.group.members().is_empty() {
                 return true;
             }

@@ -60,10 +60,10 @@ fn without_colours(line: &str) -> String {
 }
 
 fn wait(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     loop {
         match child.try_wait() {
-            Ok(None) if begun.elapsed() < at_most => std::thread::sleep(POLL_INTERVAL),
+            Ok(None) if start_time.elapsed() < at_most => std::thread::sleep(POLL_INTERVAL),
             ended => return ended.ok().flatten(),
         }
     }

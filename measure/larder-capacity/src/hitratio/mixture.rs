@@ -104,7 +104,7 @@ const SET: u64 = 1 << 32;
 struct Mixture {
     random: Xoshiro256PlusPlus,
     /// Number and value size of each key that already occurred.
-    known: RapidHashMap<u64, (u32, u32)>,
+    key_data: RapidHashMap<u64, (u32, u32)>,
     requests: Vec<Request>,
     counted: Counted,
 }
@@ -112,8 +112,8 @@ struct Mixture {
 impl Mixture {
     fn new(seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (known, requests) = (RapidHashMap::default(), Vec::new());
-        Self { random, known, requests, counted: Counted::All }
+        let (key_data, requests) = (RapidHashMap::default(), Vec::new());
+        Self { random, key_data, requests, counted: Counted::All }
     }
 
     fn add(&mut self, phase: Phase<'_>) -> Result<(), NoDistribution> {
@@ -153,10 +153,16 @@ impl Mixture {
     }
 
     fn request(&mut self, key: u64, sizes: Sizes) {
-        let number = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.key_data.len()).unwrap_or(u32::MAX);
         let random = &mut self.random;
-        let known = self.known.entry(key).or_insert_with(|| (number, sizes.draw(key, random)));
-        self.requests.push(Request { now_ms: 0, key: known.0, size: known.1, ttl_secs: None });
+        let key_data =
+            self.key_data.entry(key).or_insert_with(|| (number, sizes.draw(key, random)));
+        self.requests.push(Request {
+            now_ms: 0,
+            key: key_data.0,
+            size: key_data.1,
+            ttl_secs: None,
+        });
     }
 }
 

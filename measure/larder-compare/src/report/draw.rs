@@ -329,8 +329,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "places within a plot")]
-fn pixels(place: f64) -> i32 {
-    place.round() as i32
+fn pixels(value: f64) -> i32 {
+    value.round() as i32
 }
 
 /// Returns the ranges of points that a line connects: each has at least two adjacent points with

@@ -35,8 +35,8 @@ const THREADS: Dimension = (
     |place| format!("{} · {} · pipeline {}", place.workload, place.phase, place.pipeline),
 );
 
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 impl View {
@@ -100,8 +100,8 @@ impl View {
 }
 
 /// Returns the heading of a table.
-pub(crate) fn heading(place: &Combination) -> String {
-    let Combination { workload, phase, threads, pipeline } = place;
+pub(crate) fn heading(combination: &Combination) -> String {
+    let Combination { workload, phase, threads, pipeline } = combination;
     let plural = if *threads == 1 { "" } else { "s" };
     format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
 }

@@ -63,13 +63,13 @@ pub(super) trait Source {
     /// A response to a request.
     type Response<'b>;
 
-    /// Decodes the response at the start of `bytes`. `asked` is the kind of the oldest outstanding
-    /// request; `None` if no request is outstanding.
-    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
+    /// Decodes the response at the start of `bytes`. `pending` is the kind of the oldest
+    /// outstanding request; `None` if no request is outstanding.
+    fn read<'b>(load: &Load, pending: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
 
     /// Counts a response to a request.
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         response: Self::Response<'b>,
         load: &Load,
         keys: &mut VecDeque<u64>,
@@ -90,13 +90,13 @@ impl Source for SetsAndGets {
 
     #[inline]
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         answer: Self::Response<'b>,
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
     ) -> Meaning<'b> {
-        asked.answer(answer, load, keys, stats)
+        request.answer(answer, load, keys, stats)
     }
 }
 
@@ -111,13 +111,13 @@ impl Source for Commands {
     }
 
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         response: Self::Response<'b>,
         _: &Load,
         _: &mut VecDeque<u64>,
         stats: &mut LoadStats,
     ) -> Meaning<'b> {
-        asked.command_answer(response, stats)
+        request.command_answer(response, stats)
     }
 }
 
@@ -127,18 +127,18 @@ pub(super) struct RecordedRequests;
 impl Source for RecordedRequests {
     type Response<'b> = Response<'b>;
 
-    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
-        recorded::read(load.settings.protocol, asked, bytes)
+    fn read<'b>(load: &Load, pending: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
+        recorded::read(load.settings.protocol, pending, bytes)
     }
 
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         response: Self::Response<'b>,
         _: &Load,
         _: &mut VecDeque<u64>,
         stats: &mut LoadStats,
     ) -> Meaning<'b> {
-        asked.command_answer(response, stats)
+        request.command_answer(response, stats)
     }
 }
 
@@ -298,25 +298,25 @@ impl PendingRequest {
     }
 }
 
-/// Returns whether `value` is the correct value of its key. The first `asked` elements of `keys`
-/// are the keys of the request. `name` is the name of the key in the response; without a name, the
-/// key is the first element. Removes the key from `keys`. If no requested key has this name,
-/// removes the first key and returns false.
+/// Returns whether `value` is the correct value of its key. The first `key_count` elements of
+/// `keys` are the keys of the request. `name` is the name of the key in the response; without a
+/// name, the key is the first element. Removes the key from `keys`. If no requested key has this
+/// name, removes the first key and returns false.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],
     space: &Space,
-    asked: u32,
+    key_count: u32,
     keys: &mut VecDeque<u64>,
 ) -> bool {
     let key = match name {
         None => keys.pop_front(),
         Some(name) => {
             let number = space.names.number(name);
-            let mut asked = keys.iter().take(asked as usize);
-            let place = asked.position(|key| Some(*key) == number);
-            let removed = keys.remove(place.unwrap_or(0));
-            place.and(removed)
+            let mut requested = keys.iter().take(key_count as usize);
+            let index = requested.position(|key| Some(*key) == number);
+            let removed = keys.remove(index.unwrap_or(0));
+            index.and(removed)
         }
     };
     key.is_some_and(|key| space.values.is_of(key, value))

@@ -312,7 +312,7 @@ impl Connection {
         stats: &mut LoadStats,
     ) {
         let before = self.unsent.len();
-        let asked = match request {
+        let pending_request = match request {
             Request::Set { space, key, expiry, value } => {
                 writer.set(space, key, expiry, &value, &mut self.unsent);
                 PendingRequest::new(Kind::Set(space), at, 0, LastReply::First)
@@ -346,8 +346,8 @@ impl Connection {
                 PendingRequest::new(load.commands.kind(number), at, 1, LastReply::First)
             }
         };
-        let kind = asked.kind;
-        self.pending.push_back(asked);
+        let kind = pending_request.kind;
+        self.pending.push_back(pending_request);
         if let Some(left) = &mut self.until_reconnect {
             *left -= 1;
         }
@@ -476,24 +476,24 @@ impl Connection {
         let mut pending_after_error = pending.len();
         let was_full = pending.len() >= load.settings.pipeline;
         loop {
-            let kind = pending.front().map(|asked| asked.kind);
+            let kind = pending.front().map(|request| request.kind);
             let (response, len) = match S::read(load, kind, input.bytes()) {
                 Read::Whole(response, len) => (response, len),
                 Read::Incomplete { .. } => break,
                 Read::Malformed => return Err(malformed(input.bytes())),
             };
-            let Some(asked) = pending.front_mut() else {
+            let Some(request) = pending.front_mut() else {
                 return Err(malformed(input.bytes()));
             };
-            let command = stats.of(asked.kind);
+            let command = stats.of(request.kind);
             command.received_bytes += len as u64;
-            let (kind, hits, misses) = (asked.kind, command.hits, command.misses);
-            let meaning = S::count(asked, response, load, keys, stats);
+            let (kind, hits, misses) = (request.kind, command.hits, command.misses);
+            let meaning = S::count(request, response, load, keys, stats);
             if matches!(meaning, Meaning::Last | Meaning::LastError(_)) {
-                let latency = now.saturating_sub(asked.at);
+                let latency = now.saturating_sub(request.at);
                 let command = stats.of(kind);
                 command.latency.saturating_record(latency);
-                if asked.is_settable
+                if request.is_settable
                     && let Some(get) = settable.pop_front()
                     && command.misses > misses
                 {

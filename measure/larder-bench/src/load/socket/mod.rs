@@ -190,7 +190,7 @@ impl Socket {
 /// Connects to a unix socket. A non-blocking connect fails at once while the server's backlog is
 /// full, so this function retries it for up to `timeout`.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let address = socket2::SockAddr::unix(path)?;
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -199,7 +199,7 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => (),
             result => return result.map(|()| socket),
         }
-        if begun.elapsed() >= timeout {
+        if start_time.elapsed() >= timeout {
             return Err(ErrorKind::TimedOut.into());
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -110,8 +110,9 @@ impl Server {
     }
 
     fn answers(&mut self) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(60) && self.child.try_wait().unwrap().is_none()
+        let start_time = Instant::now();
+        while start_time.elapsed() < Duration::from_secs(60)
+            && self.child.try_wait().unwrap().is_none()
         {
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
                 return true;

@@ -13,8 +13,8 @@ fn run(server: &BrokenServer, line: &str) -> Measured {
     load(&format!("-s 127.0.0.1 -p {} {line}", server.port))
 }
 
-fn fault(outcome: &Outcome, what: &str) -> u64 {
-    outcome.faults.get(what).copied().unwrap_or(0)
+fn fault(outcome: &Outcome, name: &str) -> u64 {
+    outcome.faults.get(name).copied().unwrap_or(0)
 }
 
 /// Checks that each due request is in the run's histogram and in the histogram of one second, and
@@ -57,9 +57,9 @@ fn unanswered_requests_count_with_their_waiting_time() {
 #[test]
 fn a_run_ends_when_the_server_answers_nothing_any_more() {
     for line in ["-t 2 -c 2 --rate 1000 --test-time 60", "-t 2 -c 2 -n 100000"] {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let measured = run(&silent_from(100), &format!("{line} --timeout 2"));
-        assert!(begun.elapsed() < Duration::from_secs(50));
+        assert!(start_time.elapsed() < Duration::from_secs(50));
         check_all_is_accounted_for(&measured);
         let (outcome, total) = (&measured.outcome, measured.outcome.total());
         assert_eq!((total.requests, total.never_answered), (100, 4), "{line}");
@@ -374,10 +374,10 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         });
         let steps = "--clients-start 1 --clients-step 1 --step-duration 0.3 --test-time 1.5";
         let line = format!("-s 127.0.0.1 -p {} -t 1 -c 2 --ratio 0:1", address.port());
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let measured = load(&format!("{line} {steps} {limit} --timeout 0.4"));
         // The system's own limit for connecting is two minutes.
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        assert!(start_time.elapsed() < Duration::from_secs(60), "{:?}", start_time.elapsed());
         let lost = format!("connection lost: no connection within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
         // The last reply on the first connection may arrive too late on a busy machine.

@@ -58,7 +58,7 @@ fn run_over_a_restart(secs: u32) -> Outcome {
 fn a_server_that_stays_away_ends_the_run() {
     let server = Server::memcached();
     let port = server.port;
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let outcome = scope(|scope| {
         let line = format!("-s 127.0.0.1 -p {port} {LINE} --timeout 1 --test-time 60");
         let running = scope.spawn(move || load(&line).outcome);
@@ -66,7 +66,7 @@ fn a_server_that_stays_away_ends_the_run() {
         let _reserved = server.stop();
         running.join().unwrap()
     });
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(start_time.elapsed() < Duration::from_secs(30));
     assert!(outcome.ended_early.is_some(), "{outcome:?}");
     assert_eq!(outcome.interruption.unwrap().answered_secs, None);
 }
