@@ -407,7 +407,7 @@ impl<E: Engine> Session<E> {
             let RequestKind::Other(index) = ready.kind else { continue };
             let Some(other) = batch.others.get(index) else { continue };
             self.parser = other.parser;
-            // Clients treat the error as the end of the whole reply. So the session discards the
+            // Clients treat the error as the end of the whole reply, so the session discards the
             // rest of the line of keys.
             if self.parser.abandon_line() {
                 self.pending = Pending::DiscardLine;

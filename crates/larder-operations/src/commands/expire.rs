@@ -5,7 +5,7 @@ use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Now, Refusal, Seconds,
 };
 
-/// The latest possible expiry, in milliseconds since 1970: a second of the year 2106.
+/// The latest possible expiry, in milliseconds since 1970. This time is in the year 2106.
 const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
 /// Expiries that are less than this many milliseconds ahead are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;

@@ -275,8 +275,8 @@ impl Parser {
                 self.state = State::Text;
                 fault_line(FaultReply::Text(BAD_FORMAT), input)
             }
-            // No key has [`LINE_LEN_MAX`] bytes, so these bytes start with blanks. The number of
-            // blanks is not limited.
+            // A key is shorter than `LINE_LEN_MAX` bytes, so these bytes start with blanks. The
+            // number of blanks is not limited.
             classic::NextKey::Incomplete if window.len() == LINE_LEN_MAX => {
                 let blanks = window.len() - skip_spaces(window).len();
                 let consumed = input.len() - rest.len() + blanks;

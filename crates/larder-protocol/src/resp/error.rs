@@ -85,7 +85,7 @@ pub enum CommandError<'b> {
     NoProtocol,
     /// `HELLO` has no such option, or the request has too few arguments for the option.
     HelloOption(&'b [u8]),
-    /// `HELLO` has no login, although the server requires a login.
+    /// `HELLO` has no option `AUTH`, although the server requires a login.
     HelloLogin,
     /// A login is required.
     LoginRequired,

@@ -32,7 +32,7 @@ fn token_len(bytes: &[u8]) -> usize {
     8 * chunks.len() + in_tail
 }
 
-/// A word with 1 in each byte.
+/// A word in which each byte is 1.
 const EACH: u64 = u64::MAX / 255;
 
 /// Sets the top bit of each zero byte. The result is correct up to the first zero byte. Source:

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 
 type Reader = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 
-/// Reads a stream that arrives in pieces whose lengths repeat `lens`, and formats its replies.
-/// Reads again only when the requested bytes have arrived.
+/// Reads a stream that arrives in pieces, and formats its replies. `lens` contains the lengths of
+/// the pieces, and repeats until the end of the stream. Reads again only when the requested bytes
+/// have arrived.
 fn answers(stream: &[u8], lens: &[usize], read: Reader) -> Vec<String> {
     let (mut seen, mut start, mut end, mut wanted) = (Vec::new(), 0, 0, 1);
     for len in lens.iter().cycle() {

@@ -107,8 +107,8 @@ impl<E: Engine> Session<E> {
         origin: Origin,
     ) -> Step {
         let mut batch = ArrayVec::new();
-        // Before a login, requests have a lower size limit. Each request may be the login, so it
-        // ends the batch.
+        // Before the login, requests have a lower size limit. A batch has only one request then,
+        // because this request may be the login.
         let max = if state.needs_login() { 1 } else { poll.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);

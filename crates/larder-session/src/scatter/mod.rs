@@ -401,7 +401,7 @@ impl<E: Engine> Session<E> {
             }
         };
         if !is_right && is_line {
-            // Clients treat an error as the end of the whole reply. So the session discards the
+            // Clients treat an error as the end of the whole reply, so the session discards the
             // rest of the line of keys.
             if scattered.is_last_reply() && self.parser.abandon_line() {
                 scattered.discards_line = true;

@@ -291,7 +291,7 @@ fn connections(engine: TestEngine) {
     );
 }
 
-/// A server reports its replication role. Without replication it is a master.
+/// A server reports its replication role. Without replication, the role is `master`.
 fn replication_roles(engine: TestEngine) {
     let requests_sent =
         requests(&["ROLE", "INFO replication", "HELLO 2", "MULTI", "ROLE", "EXEC", "ROLE x"]);

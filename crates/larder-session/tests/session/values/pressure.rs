@@ -151,7 +151,7 @@ fn a_value_is_copied_if_leases_are_exhausted() {
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// A session takes at most 96 bytes. An idle session needs no other memory.
+/// A session occupies at most 96 bytes. An idle session needs no other memory.
 #[test]
 fn an_idle_session_is_small() {
     assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 96);
