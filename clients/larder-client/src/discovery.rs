@@ -66,7 +66,7 @@ impl ListFinder {
     }
 
     fn resolve(&self) -> io::Result<VersionedList> {
-        let (mut servers, mut known) = (Vec::new(), BTreeSet::new());
+        let (mut servers, mut unique) = (Vec::new(), BTreeSet::new());
         for (listed, address, _) in &self.seeds {
             let weight = listed.weight;
             match address {
@@ -74,7 +74,7 @@ impl ListFinder {
                 Address::Host(host, port) => {
                     let addresses: BTreeSet<SocketAddr> =
                         (host.as_str(), *port).to_socket_addrs()?.collect();
-                    let new = addresses.into_iter().filter(|address| known.insert(*address));
+                    let new = addresses.into_iter().filter(|address| unique.insert(*address));
                     servers.extend(new.map(|address| (address.to_string(), weight).into()));
                 }
             }
@@ -176,7 +176,7 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
     every: Duration,
     make: impl Fn(&[ListedServer], &Servers<S>) -> Option<Servers<S>> + Send + 'static,
 ) -> io::Result<()> {
-    let mut known = first;
+    let mut current = first;
     let refresh_list = move || {
         loop {
             // The intervals vary randomly, so that clients that started at the same time do not
@@ -186,7 +186,9 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
                 return;
             }
             let found = match finder.find() {
-                Ok(found) if found.version >= known.version && found.servers != known.servers => {
+                Ok(found)
+                    if found.version >= current.version && found.servers != current.servers =>
+                {
                     found
                 }
                 // The servers stay unchanged if the refresh failed, the version is older, or the
@@ -196,7 +198,7 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
             let Some(group) = group.upgrade() else { return };
             if let Some(servers) = make(&found.servers, &group.servers()) {
                 group.replace(servers);
-                known = found;
+                current = found;
             }
         }
     };

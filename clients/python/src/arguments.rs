@@ -58,8 +58,8 @@ pub(crate) fn integer<'a, 'py>(
     value: &'a Object<'py>,
 ) -> PyResult<&'a Bound<'py, PyInt>> {
     value.cast::<PyInt>().or_else(|_| {
-        let shown = value.repr()?;
-        let text = format!("{name} must be integer, got bad value: {shown}");
+        let repr = value.repr()?;
+        let text = format!("{name} must be integer, got bad value: {repr}");
         Err(MemcacheIllegalInputError::new_err(text))
     })
 }
@@ -75,8 +75,8 @@ pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
 /// Reads a CAS, which is a number or its digits as `str` or `bytes`.
 pub(crate) fn cas_number(cas: &Object<'_>) -> PyResult<u64> {
     let illegal = |problem: &str| {
-        let shown = cas.repr()?;
-        Err(MemcacheIllegalInputError::new_err(format!("cas {problem}, got bad value: {shown}")))
+        let repr = cas.repr()?;
+        Err(MemcacheIllegalInputError::new_err(format!("cas {problem}, got bad value: {repr}")))
     };
     let digits = match cas.cast::<PyBytes>() {
         Ok(bytes) => bytes.as_bytes().to_owned(),

@@ -57,7 +57,7 @@ struct Last {
     thread: ThreadId,
     /// The time at which this thread replaced another thread as the last thread to wait. `None` if
     /// no other thread had waited before.
-    other: Option<Instant>,
+    replaced_at: Option<Instant>,
 }
 
 impl Gil {
@@ -67,13 +67,13 @@ impl Gil {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();
         match &mut *last {
-            Some(Last { thread: same, other }) if *same == thread => {
-                other.is_none_or(|at| now.saturating_duration_since(at) > TOGETHER)
+            Some(Last { thread: same, replaced_at }) if *same == thread => {
+                replaced_at.is_none_or(|at| now.saturating_duration_since(at) > TOGETHER)
             }
             before => {
-                let other = before.is_some().then_some(now);
-                *before = Some(Last { thread, other });
-                other.is_none()
+                let replaced_at = before.is_some().then_some(now);
+                *before = Some(Last { thread, replaced_at });
+                replaced_at.is_none()
             }
         }
     }
@@ -102,10 +102,10 @@ impl Waiter for Gil {
                 }
             }
         }
-        let most = time.min(SIGNAL_CHECK_INTERVAL);
+        let wait_max = time.min(SIGNAL_CHECK_INTERVAL);
         Python::attach(|py| {
             py.detach(|| {
-                let is_over = waiting.poll(most.saturating_sub(start_time.elapsed()));
+                let is_over = waiting.poll(wait_max.saturating_sub(start_time.elapsed()));
                 if is_for_socket && is_over {
                     self.note(start_time.elapsed());
                 }

@@ -366,12 +366,12 @@ def test_a_client_belongs_to_one_loop_at_a_time(run, server):
         await use()
         raised = []
 
-        def use_elsewhere():
+        def use_in_other_thread():
             with pytest.raises(RuntimeError, match="another event loop") as error:
                 asyncio.run(use())
             raised.append(error)
 
-        thread = threading.Thread(target=use_elsewhere)
+        thread = threading.Thread(target=use_in_other_thread)
         thread.start()
         await asyncio.to_thread(thread.join)
         assert raised

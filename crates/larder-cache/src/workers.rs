@@ -158,21 +158,21 @@ impl Claim<'_> {
         f: F,
     ) -> Option<Read<R, F>> {
         let key = self.hashed(key);
-        let shown = self.context().content(key, |content| {
+        let lookup = self.context().content(key, |content| {
             Some(match &content.value {
                 Value::Whole(bytes) => Read::Shown(f(bytes)),
                 Value::Large(lease) => Read::Copied(f, copy_of(lease)),
             })
         });
-        if let Lookup::Hit(shown) = shown { shown } else { None }
+        if let Lookup::Hit(result) = lookup { result } else { None }
     }
 
     /// Returns a copy of a value, or `None` if there is no value. The lookup changes neither the
     /// counters nor the item's access history.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);
-        let shown = self.context().describe(key, |item| copy_of_value(&item.value));
-        if let Lookup::Hit(copy) = shown { Some(copy) } else { None }
+        let lookup = self.context().describe(key, |item| copy_of_value(&item.value));
+        if let Lookup::Hit(copy) = lookup { Some(copy) } else { None }
     }
 
     pub(crate) fn contains(&mut self, key: &[u8]) -> bool {

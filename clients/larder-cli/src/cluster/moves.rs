@@ -158,14 +158,14 @@ impl Cluster {
         change: impl Fn(&mut ShardMap) -> Result<T, String>,
     ) -> Result<(ShardMap, T), String> {
         for _ in 0..SWAPS_MAX {
-            let seen = self.map.read().map_err(message)?;
-            let old = seen.map.ok_or_else(|| self.no_map())?;
+            let current = self.map.read().map_err(message)?;
+            let old = current.map.ok_or_else(|| self.no_map())?;
             let mut new = old.clone();
             let changed = change(&mut new)?;
             if new == old {
                 return Ok((new, changed));
             }
-            let swapped = self.map.swap(seen.revision, &new, &[]).map_err(|error| {
+            let swapped = self.map.swap(current.revision, &new, &[]).map_err(|error| {
                 format!("{error}. The change may have taken effect: check the cluster's status")
             })?;
             if swapped.is_some() {
@@ -186,8 +186,8 @@ impl Cluster {
         loop {
             match self.map.read() {
                 Err(error) => watch.handle_failure(Instant::now(), &error.to_string())?,
-                Ok(seen) => {
-                    let map = seen.map.ok_or_else(|| self.no_map())?;
+                Ok(current) => {
+                    let map = current.map.ok_or_else(|| self.no_map())?;
                     match watch.handle_map(Instant::now(), &map)? {
                         MoveState::Done => return Ok(map),
                         MoveState::InProgress(None) => (),

@@ -89,9 +89,9 @@ impl ClusterStatus {
         let nodes = || self.groups.iter().flat_map(|group| &group.nodes);
         // Another server may have taken over the address of a lost node, and that server must not
         // receive the password.
-        let may_ask = |node: &&NodeStatus| node.state != NOT_ALIVE || !arguments.has_login();
-        let asked = nodes().filter(may_ask).filter_map(|node| node.clients.clone());
-        let addresses: BTreeSet<String> = asked.collect();
+        let may_connect = |node: &&NodeStatus| node.state != NOT_ALIVE || !arguments.has_login();
+        let clients = nodes().filter(may_connect).filter_map(|node| node.clients.clone());
+        let addresses: BTreeSet<String> = clients.collect();
         let stats = node_stats::read_all(addresses.into_iter().collect(), arguments)?;
         for group in &mut self.groups {
             for node in &mut group.nodes {

@@ -181,7 +181,7 @@ impl Slot {
         if let Some(old) = connection
             .take_if(|connection| connection.is_over() || !connection.0.state.lock().is_open)
         {
-            old.0.state.closes(CloseReason::Lifetime);
+            old.0.state.set_close_reason(CloseReason::Lifetime);
         }
         connection.clone()
     }
@@ -228,7 +228,7 @@ impl Slot {
     /// Removes a connection from its slot, so that the next call opens a new connection. `reason`
     /// is the reason for closing the removed connection.
     fn close(&self, connection: &SharedConnection, reason: CloseReason) {
-        connection.0.state.closes(reason);
+        connection.0.state.set_close_reason(reason);
         self.lock().take_if(|other| Arc::ptr_eq(&other.0, &connection.0));
     }
 }
@@ -263,7 +263,7 @@ impl State {
 
     /// Sets the reason for closing the connection, unless a reason is set already. If the
     /// connection fails, the error determines the reason instead.
-    fn closes(&self, reason: CloseReason) {
+    fn set_close_reason(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }
 
@@ -308,8 +308,8 @@ struct Driver {
 impl Driver {
     async fn run(mut self) {
         let error = self.drive().await.err();
-        let known = self.state.lock().close_reason;
-        let reason = error.as_ref().map(CloseReason::of).or(known);
+        let close_reason = self.state.lock().close_reason;
+        let reason = error.as_ref().map(CloseReason::of).or(close_reason);
         self.open.closes(reason.unwrap_or(CloseReason::ClientClosed));
         self.end(&error.unwrap_or(ErrorKind::ClientClosed));
     }

@@ -273,10 +273,11 @@ fn a_call_to_several_servers_ends_by_its_deadline() {
 
 #[test]
 fn a_partly_successful_flush_is_ambiguous() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let unused_address =
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     each_client(|client| {
         let good = replying("OK\r\n", Some(Duration::ZERO));
-        let client = client(format!("{good},{gone}")).build().unwrap();
+        let client = client(format!("{good},{unused_address}")).build().unwrap();
         let error = client.flush().unwrap_err();
         assert!(error.is_ambiguous(), "{error}");
     });

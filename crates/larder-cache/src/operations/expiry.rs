@@ -62,8 +62,8 @@ impl Cache {
 impl Claim<'_> {
     fn expiry(&mut self, key: &[u8]) -> Option<Expiry> {
         let key = self.hashed(key);
-        let shown = self.context().describe(key, |item| item.attributes.expiry);
-        if let Lookup::Hit(expiry) = shown { Some(expiry) } else { None }
+        let lookup = self.context().describe(key, |item| item.attributes.expiry);
+        if let Lookup::Hit(expiry) = lookup { Some(expiry) } else { None }
     }
 
     fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, InsertError> {

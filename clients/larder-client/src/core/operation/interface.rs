@@ -57,8 +57,8 @@ pub(crate) struct ReplyFailure {
 impl ReplyFailure {
     /// Creates the failure of an unexpected reply. Later replies on the connection cannot be
     /// trusted.
-    pub(crate) fn unexpected(shown: impl Into<Box<str>>) -> Self {
-        Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
+    pub(crate) fn unexpected(text: impl Into<Box<str>>) -> Self {
+        Self { kind: ErrorKind::Unexpected(text.into()), is_fatal: true, is_definite: false }
     }
 
     /// Creates the failure for an [`Answer`] that is not a result of the operation. `None` means
@@ -99,10 +99,10 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 /// Interprets a reply that consists of one [`Answer`]. Never returns `Ok(None)`.
 pub(crate) fn one<T>(
     reply: &Bytes,
-    known: impl FnOnce(&Answer<'_>) -> Option<T>,
+    interpret: impl FnOnce(&Answer<'_>) -> Option<T>,
 ) -> Result<Option<T>, ReplyFailure> {
     let answer = Answers(reply).next();
-    let output = answer.as_ref().and_then(known);
+    let output = answer.as_ref().and_then(interpret);
     output.map(Some).ok_or_else(|| ReplyFailure::of(answer.as_ref(), reply))
 }
 
