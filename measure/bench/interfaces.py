@@ -198,10 +198,10 @@ def tags():
         flags = "G" + ",".join(names)
 
         def ask(request):
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             sock.sendall(request)
             answer = replies.readline()
-            return 1e6 * (time.perf_counter() - begun), answer
+            return 1e6 * (time.perf_counter() - start_time), answer
 
         for first in range(0, TAGGED, 1000):
             keys = range(first, first + 1000)

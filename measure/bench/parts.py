@@ -44,7 +44,7 @@ STREAMS = {
 
 def suite(name):
     """Runs a suite of measure/suites in its short form."""
-    begun = time.monotonic()
+    start_time = time.monotonic()
     folder = ROOT / f"compare/{name}-quick"
     (folder / "results.md").unlink(missing_ok=True)
     # Ignores the exit status: it is 1 if a measurement failed, but the tables contain the failure.
@@ -52,7 +52,7 @@ def suite(name):
     return {
         "markdown": (folder / "results.md").read_text(),
         "summary": json.loads((folder / "results.json").read_text())["summary"],
-        "seconds": round(time.monotonic() - begun),
+        "seconds": round(time.monotonic() - start_time),
     }
 
 
@@ -255,11 +255,11 @@ ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for
 
 
 def measure(name):
-    begun = time.monotonic()
+    start_time = time.monotonic()
     found = {"where": versions(), "found": ALL[name]()}
     if found["found"] is None:
         return
-    found["seconds"] = round(time.monotonic() - begun)
+    found["seconds"] = round(time.monotonic() - start_time)
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1))
 

@@ -191,8 +191,8 @@ def _shown(cell, tables):
     return rows[cell.row][cell.column].strip("*").split(" (")[0]
 
 
-def _number(shown):
-    return float(shown.removesuffix(" M").removesuffix(" ×").replace(",", ""))
+def _number(text):
+    return float(text.removesuffix(" M").removesuffix(" ×").replace(",", ""))
 
 
 def _rows(part):
