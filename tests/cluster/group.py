@@ -244,7 +244,7 @@ class Client:
             number += 1
             time.sleep(PAUSE_SECS)
             value = b"%d" % number
-            begun = time.monotonic()
+            start_time = time.monotonic()
             try:
                 sock = sock or socket.create_connection((self.host, self.port), 10)
                 key = b"%s:%d" % (self.name.encode(), number % 50)
@@ -261,7 +261,7 @@ class Client:
                     self.answers.append(time.monotonic())
                 else:
                     self.faults.append(time.monotonic())
-                    if time.monotonic() - begun < PATIENCE_SECS:
+                    if time.monotonic() - start_time < PATIENCE_SECS:
                         self.early_faults.append(answer)
             except OSError as fault:
                 self.faults.append(time.monotonic())

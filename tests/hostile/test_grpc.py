@@ -339,11 +339,11 @@ def test_others_keep_half_of_the_memory_for_connections(start):
                     peer.send(stream, half[at : at + room], end=False)
                     at += room
                     peer.receive()
-        begun = [server.connect() for _ in range(60)]
-        for sock in begun:
+        socks = [server.connect() for _ in range(60)]
+        for sock in socks:
             sock.sendall(b"set half 0 0 40000\r\n" + bytes(20_000))
         time.sleep(1)
-        for sock in begun:
+        for sock in socks:
             sock.sendall(bytes(20_000) + b"\r\n")
             assert sock.recv(100) == b"STORED\r\n"
             sock.close()

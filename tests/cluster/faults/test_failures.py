@@ -178,11 +178,11 @@ def test_the_log_of_a_replaced_leader_has_the_length_of_its_pause(etcd):
     with Group(etcd, 2, "--cluster", "pausedleader") as group:
         old, new = group.leader(), group.followers()[0]
         old.signal(signal.SIGSTOP)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         wait_until(new.leads, "another leader")
-        least = time.monotonic() - begun
+        least = time.monotonic() - start_time
         old.signal(signal.SIGCONT)
-        most = time.monotonic() - begun
+        most = time.monotonic() - start_time
         wait_until(lambda: " s; check the machine for suspension" in old.output(), "the line in the log")
         [pause] = re.findall(r"another member replaced this leader, .* was paused for ([0-9.]+) s", old.output())
         assert least - 0.1 < float(pause) < most + 1

@@ -174,15 +174,15 @@ def test_cas_values_are_unique_across_groups(etcd):
             assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
 
 
-@pytest.mark.parametrize("who", ["target", "source"])
-def test_a_move_continues_when_a_leader_is_lost(etcd, who):
-    name = f"lost-{who}"
+@pytest.mark.parametrize("role", ["target", "source"])
+def test_a_move_continues_when_a_leader_is_lost(etcd, role):
+    name = f"lost-{role}"
     with cluster(etcd, name, 2, 2) as (first, second):
         many = {f"k{number}": b"v%d" % number for number in range(3000)}
         client(first.leader()).set_many(many)
         wait_until(lambda: all(len(keys(node)) == 3000 for node in first), "a copy")
         larder(etcd, "move", name, "--to", "1", "--no-wait")
-        group = second if who == "target" else first
+        group = second if role == "target" else first
         group.kill(group.leader())
         wait_until(lambda: owned(etcd, name) == {"0": SLOTS // 2, "1": SLOTS // 2}, "the move")
         for node in (*first, *second):

@@ -98,7 +98,7 @@ class FlashBulk(Bulk):
 class Quiet(Totals):
     """Counts failures without printing them."""
 
-    def fail(self, round_number, what):
+    def fail(self, round_number, message):
         self.failures += 1
 
 
