@@ -123,9 +123,9 @@ impl<E: Engine> OpContext<'_, E> {
         &mut self,
         key: HashedKey<'_>,
         value_len: usize,
-        looked: Lookup<Option<(R, usize)>>,
+        lookup: Lookup<Option<(R, usize)>>,
     ) -> Lookup<Option<R>> {
-        match looked {
+        match lookup {
             Lookup::Hit(Some((shown, class))) => {
                 self.counters.class(Some(class), |class| class.get_hits.add(1));
                 self.notify_fetched(key, LookupResult::Live { class, value_len });
@@ -156,7 +156,7 @@ impl<E: Engine> OpContext<'_, E> {
             return self.look_up_and_change(key, op, is_recorded, show);
         }
         let (limits, access) = (self.limits, op.access(is_recorded));
-        let looked = self.engine.get_recorded(key, |item| {
+        let lookup = self.engine.get_recorded(key, |item| {
             if op.may_win && item.attributes.stale && !item.attributes.won {
                 // Do not record this lookup: the update that follows records the access, unless it
                 // returns `Pending`.
@@ -166,7 +166,7 @@ impl<E: Engine> OpContext<'_, E> {
             let (expiry, win_taken) = (item.attributes.expiry, op.may_win && item.attributes.won);
             (access, Some((show(&ItemView::of(item, expiry, false, win_taken)), found)))
         });
-        match looked {
+        match lookup {
             Lookup::Hit(Some((shown, found))) => {
                 self.counters.class(found.class(), |class| class.get_hits.add(1));
                 self.notify_fetched(key, found);
@@ -239,16 +239,16 @@ impl<E: Engine> OpContext<'_, E> {
     ) -> Lookup<R> {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
-        let looked = self.engine.get(key, Access::Untracked, |item| {
+        let lookup = self.engine.get(key, Access::Untracked, |item| {
             found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);
             show(item)
         });
-        match &looked {
+        match &lookup {
             Lookup::Pending => (),
             Lookup::Hit(_) => self.notify_fetched(key, found),
             missing => self.notify_fetched(key, missing.into()),
         }
-        looked
+        lookup
     }
 
     /// Counts a miss and removes an expired or flushed item, so that later misses do not count as

@@ -20,12 +20,12 @@ impl<E: Engine> OpContext<'_, E> {
     /// # Errors
     /// Memory for the copy could not be allocated.
     pub fn copy(&mut self, key: HashedKey<'_>) -> Result<Lookup<CopiedItem>, EditRefusal> {
-        let looked = self.describe(key, |item| {
+        let lookup = self.describe(key, |item| {
             let value = copy_of(&item.value)?;
             let (client_flags, expiry) = (item.attributes.client_flags, item.attributes.expiry);
             Some(CopiedItem { value, client_flags, expiry })
         });
-        Ok(match looked {
+        Ok(match lookup {
             Lookup::Hit(Some(copy)) => Lookup::Hit(copy),
             Lookup::Hit(None) => return Err(EditRefusal::OutOfMemory),
             Lookup::Miss => Lookup::Miss,

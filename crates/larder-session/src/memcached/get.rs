@@ -42,7 +42,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> Option<LookupReply> {
     let now = cx.operations.now;
-    let looked = if fast.is_meta() {
+    let lookup = if fast.is_meta() {
         cx.operations.view(key, |item| {
             let Item { attributes: seen, cas, value: Value::Whole(value), .. } = *item else {
                 return None;
@@ -63,7 +63,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
             Some(())
         })
     };
-    match looked {
+    match lookup {
         Lookup::Hit(shown) => shown.map(|()| LookupReply::Written),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
             reply::miss(&fast.get(), key.bytes, output);
@@ -85,13 +85,13 @@ pub(crate) fn get<E: Engine, H: Host>(
     let (now, start) = (cx.operations.now, output.len());
     let is_plain = get.touch.is_none() && !matches!(get.format, ReplyFormat::Meta(_));
     if is_plain && !is_recorded {
-        let looked = cx
+        let lookup = cx
             .operations
             .content(key, |content| Some(show_content(get, key.bytes, content, pending, output)));
-        let looked = looked.map(|shown| shown.unwrap_or(HitReply::Refused));
-        return finish(cx, get, key.bytes, &looked, output);
+        let lookup = lookup.map(|shown| shown.unwrap_or(HitReply::Refused));
+        return finish(cx, get, key.bytes, &lookup, output);
     }
-    let looked = cx.operations.look_up(
+    let lookup = cx.operations.look_up(
         key,
         &lower::lookup_options(get, tags, now, cx.settings),
         is_recorded,
@@ -100,14 +100,14 @@ pub(crate) fn get<E: Engine, H: Host>(
             show(get, key.bytes, item, now, pending, output)
         },
     );
-    if !matches!(looked, Ok(Lookup::Hit(_))) {
+    if !matches!(lookup, Ok(Lookup::Hit(_))) {
         // Drop any output that the closure wrote before the update failed. An update fails if the
         // engine refuses the change, has to wait, or evicts the item to make room for the change.
         *pending = Pending::Idle;
         output.truncate(start);
     }
-    match looked {
-        Ok(looked) => finish(cx, get, key.bytes, &looked, output),
+    match lookup {
+        Ok(lookup) => finish(cx, get, key.bytes, &lookup, output),
         Err(_) => {
             reply::get_created_refused(get, output);
             LookupReply::Refused
@@ -225,10 +225,10 @@ fn finish<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     key: &[u8],
-    looked: &Lookup<HitReply>,
+    lookup: &Lookup<HitReply>,
     output: &mut Vec<u8>,
 ) -> LookupReply {
-    match looked {
+    match lookup {
         Lookup::Hit(HitReply::Written) => (),
         Lookup::Hit(HitReply::Refused) => {
             cx.operations.counters.thread.response_obj_oom.add(1);
@@ -249,7 +249,7 @@ pub(crate) fn describe<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> bool {
     let (now, limits) = (cx.operations.now, cx.operations.limits);
-    let looked = cx.operations.describe(key, |item| {
+    let lookup = cx.operations.describe(key, |item| {
         let attributes = &item.attributes;
         let size = limits.footprint(key.bytes.len(), item.value.len(), attributes.client_flags);
         let info = ItemInfo {
@@ -264,11 +264,11 @@ pub(crate) fn describe<E: Engine, H: Host>(
         };
         reply::item_info(debug, Some(&info), output);
     });
-    if let Lookup::Pending = looked {
+    if let Lookup::Pending = lookup {
         return false;
     }
     cx.operations.counters.thread.cmd_meta.add(1);
-    if !matches!(looked, Lookup::Hit(())) {
+    if !matches!(lookup, Lookup::Hit(())) {
         reply::item_info(debug, None, output);
     }
     true

@@ -228,7 +228,7 @@ fn count<E: Engine, H: Host>(
     key: HashedKey<'_>,
     command: &ItemsCommand<'_>,
 ) -> Outcome {
-    let looked = match command {
+    let lookup = match command {
         ItemsCommand::Del(_) => match cx.operations.remove(key, &Remove::default()) {
             RemoveOutcome::Removed => Lookup::Hit(()),
             RemoveOutcome::Pending => Lookup::Pending,
@@ -244,7 +244,7 @@ fn count<E: Engine, H: Host>(
         }
         _ => cx.operations.describe(key, |_| ()),
     };
-    match looked {
+    match lookup {
         Lookup::Hit(()) => state.key_progress.found += 1,
         Lookup::Pending => return waits(state, key),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => (),

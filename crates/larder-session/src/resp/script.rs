@@ -74,12 +74,12 @@ fn show_hits<E: Engine, H: Host>(
     let value_at = output.len();
     let options = LookupOptions::default();
     // A lookup that changes nothing needs no memory, so it is never refused.
-    let looked = cx.operations.look_up(key, &options, false, |item| {
+    let lookup = cx.operations.look_up(key, &options, false, |item| {
         output.truncate(value_at);
         let shown = try_show_copied(item.value, output);
         shown.map(|()| milliseconds_left(item.attributes.expiry, now))
     });
-    let left = match looked.unwrap_or(Lookup::Miss) {
+    let left = match lookup.unwrap_or(Lookup::Miss) {
         Lookup::Hit(Some(left)) => left,
         Lookup::Hit(None) => {
             output.truncate(mark);
