@@ -1,4 +1,4 @@
-//! Restarts a server during a load, and checks that the restart kept the right items.
+//! Restarts a server during a load, and checks that the restart kept the correct items.
 //!
 //! The check uses its own items, because the load cannot detect an old value or a deleted item that
 //! has reappeared. It sets the items before the load, changes some and deletes others just before

@@ -50,7 +50,8 @@ pub struct Row {
 pub enum ServerResult {
     /// The server is not installed.
     Absent,
-    /// All runs failed, or there was none. Contains the reason for the last failure, or `not run`.
+    /// All runs failed, or there was no run. Contains the reason for the last failure, or `not
+    /// run`.
     Failed(String),
     /// The figures of the successful runs.
     Figures(Figures),
