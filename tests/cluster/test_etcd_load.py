@@ -1,4 +1,4 @@
-"""The requests of a group at rest to etcd, and the changes that the members find."""
+"""The requests of an idle group to etcd, and the changes that the members find."""
 
 import re
 

@@ -100,7 +100,7 @@ def test_a_client_may_choose_the_highest_cas(region, name):
 
 
 def test_meta_states_are_kept(region, name):
-    """Tests stale items, the right to recompute an item, the fetched state, and binary keys."""
+    """Tests stale items, recache leases, the fetched state, and binary keys."""
     server = region.start()
     assert ask(server, b"ms stale 5 T0\r\nvalue") == b"HD"
     assert ask(server, b"md stale I T1000") == b"HD"

@@ -252,7 +252,7 @@ class Campaign:
         self.server.stop()
 
     def check_count(self):
-        """Waits until the count is right: the server counts expired items until maintenance removes them."""
+        """Waits until the count is correct: the server counts expired items until maintenance removes them."""
         deadline = time.monotonic() + COUNT_SECS
         while (shown := int(self.server.stats()["curr_items"])) != (there := self.dumped()):
             if time.monotonic() > deadline:
