@@ -1,5 +1,6 @@
-"""Measures the costs of further interfaces: memcached requests while the other interfaces are idle or scraped, RESP
-compared with Redis and Valkey, and HTTP compared with Pogocache and nginx. Also measures the time to drop a tag."""
+"""Measures the costs of the interfaces other than memcached's: memcached requests while the other interfaces are idle
+or scraped, RESP compared with Redis and Valkey, and HTTP compared with Pogocache and nginx. Also measures the time to
+drop a tag."""
 
 import re
 import shutil

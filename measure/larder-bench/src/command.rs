@@ -87,10 +87,10 @@ fn covered(complete_runs: usize) -> &'static str {
 /// more than half a second after the first.
 ///
 /// # Errors
-/// No results are written if an option's value cannot be used, an output file cannot be opened, or
-/// the first run failed. With `--find-rate`, the same applies if the first run ended early. For
-/// other errors, the results are written before this function returns: a later run failed, a run
-/// ended early, the runs had more faults than allowed, or `--find-rate` found no rate. If one
+/// The function writes no results if an option's value cannot be used, an output file cannot be
+/// opened, or the first run failed. With `--find-rate`, the same applies if the first run ended
+/// early. The function writes the results before it returns any other error: a later run failed, a
+/// run ended early, the runs had more faults than allowed, or `--find-rate` found no rate. If one
 /// result cannot be written, the function still writes the others.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;

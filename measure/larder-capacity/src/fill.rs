@@ -1,5 +1,5 @@
 //! `larder bench fill`: measures the number of items that a server holds per GiB of its memory
-//! limit and of its resident memory.
+//! limit and per GiB of its resident memory.
 //!
 //! [`measure`] sets items until their total size is [`Settings::fill`] times the memory limit. Then
 //! it looks up all keys, or a random sample of them, to count the items that the server still

@@ -60,9 +60,9 @@ impl std::str::FromStr for Threshold {
 }
 
 /// Compares two results, writes a table to `text`, and returns the regressions. A metric of a cell
-/// is a regression if it is significantly worse, by more than its threshold. A cell that is in both
-/// results is a regression if it failed only in the new ones. If there is a threshold, cells that
-/// are missing from the new results are also regressions.
+/// is a regression if it is worse, significantly and by more than its threshold. A cell that is in
+/// both results is a regression if it failed only in the new results. If there is a threshold,
+/// cells that are missing from the new results are also regressions.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.

@@ -127,9 +127,10 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// The new results have regressions: metrics that are significantly worse, by more than their
-    /// threshold, or cells that are in both results and failed only in the new ones. If there is a
-    /// threshold, cells that are missing from the new results are also regressions.
+    /// The new results have regressions. A regression is a metric that is worse, significantly and
+    /// by more than its threshold, or a cell that is in both results and failed only in the new
+    /// results. If there is a threshold, a cell that is missing from the new results is also a
+    /// regression.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of regressions.

@@ -90,9 +90,9 @@ const RUNS_MIN: usize = 3;
 const ERROR_MAX: f64 = 0.05;
 
 /// Returns the cumulative distribution of the Mann–Whitney statistic for samples of these sizes:
-/// entry `k` is the probability of at most `k` pairs in which the number of `theirs` is larger than
-/// the number of `ours`, if all numbers have the same distribution. The probability of exactly `k`
-/// pairs is proportional to coefficient `k` of a Gaussian binomial coefficient.
+/// entry `k` is the probability that the number of `theirs` is larger than the number of `ours` in
+/// at most `k` pairs, if all numbers have the same distribution. The probability of exactly `k`
+/// such pairs is proportional to coefficient `k` of a Gaussian binomial coefficient.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
     let mut each = vec![0.0; ours * theirs + 1];

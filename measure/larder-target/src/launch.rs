@@ -438,9 +438,9 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
 }
 
 /// Returns a free address on the loopback interface with this port, or with any free port if `port`
-/// is 0. Binds the address to check that it is free, but does not listen: a process that another
-/// thread forks at the same time would inherit the listening socket, and clients could connect to
-/// it even after this function has closed it.
+/// is 0. Binds the address to check that it is free, but does not listen. A process that another
+/// thread forks at the same time would inherit a listening socket, and clients could connect to
+/// that socket even after this function has closed it.
 ///
 /// # Errors
 /// The port is in use, or no port is free.

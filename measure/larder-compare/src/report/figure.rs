@@ -17,7 +17,6 @@ pub(crate) struct Figure {
     pub(crate) scale: Scale,
     /// The unit of the vertical axis.
     pub(crate) unit: Unit,
-    /// The vertical axis.
     pub(crate) axis: Axis,
     /// Title of the horizontal axis.
     pub(crate) varies: &'static str,

@@ -22,7 +22,6 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-/// A client connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Socket,

@@ -32,8 +32,8 @@ const GROUPS_AHEAD: usize = 2;
 /// One thread's requests, in trace order.
 ///
 /// In an open loop, the records with the same time form a group. The due times within a group have
-/// even intervals, which depend on the group's number of records, so a request can be taken only
-/// after the last record of its group was read.
+/// even intervals, whose length depends on the group's number of records. A request can therefore
+/// be taken only after the last record of its group was read.
 #[derive(Debug)]
 pub(crate) struct Feed {
     reader: Reader<BufReader<File>>,
