@@ -176,7 +176,6 @@ class Group:
         return self.nodes[name]
 
     def kill(self, node):
-        """Kills a node."""
         del self.nodes[node.name]
         node.kill()
         node.dir.cleanup()

@@ -90,8 +90,8 @@ def is_unknown(message, commands):
 
 
 def check(report, done, count, unknown=UNKNOWN, reasons=()):
-    """Fails in three cases: a test outside `reasons` has failed, and not because of a command in `unknown`; a test in
-    `reasons` has passed; or fewer than `count` tests have passed. Does not check why the tests in `reasons` have
+    """Fails if a test outside `reasons` has failed for a reason other than a command in `unknown`, if a test in
+    `reasons` has passed, or if fewer than `count` tests have passed. Does not check why the tests in `reasons` have
     failed."""
     assert report.exists(), done.stdout[-4000:] + done.stderr[-4000:]
     failed, passed = outcomes(report)

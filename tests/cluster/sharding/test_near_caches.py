@@ -46,8 +46,8 @@ class Reader:
 
     def expect(self, reads, change, *messages):
         """Reads items and changes them. Either the expected messages or a message about all items must arrive. A node
-        can send several messages about all items after a flush or after slots or leaders have changed, so the method
-        repeats the reads and the change until none of these messages arrives."""
+        can send several messages about all items after a flush, or after a change of slots or leaders. The method
+        therefore repeats the reads and the change until none of these messages arrives."""
 
         def receives_only_messages_about_keys():
             self.received = b""
