@@ -111,9 +111,9 @@ impl Bursts {
         stats: &mut LoadStats,
     ) {
         let mut counted = 0;
-        for turn in &self.positions {
-            let current = (turn.started.saturating_sub(1), turn.left);
-            let others = (turn.started..self.ticks).map(|burst| (burst, self.len));
+        for position in &self.positions {
+            let current = (position.started.saturating_sub(1), position.left);
+            let others = (position.started..self.ticks).map(|burst| (burst, self.len));
             for (burst, times) in std::iter::once(current).chain(others) {
                 let times = times.min(left);
                 let waited = crate::load::nanos(now.saturating_sub(self.due_of(burst)));
