@@ -1,10 +1,10 @@
-# A function for scripts that need Debian packages.
+# Functions for scripts that need Debian packages.
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Installs those of the given packages that are missing.
+# Installs the given packages that are missing.
 install_packages() {
   local missing=()
   for package in "$@"; do

@@ -36,7 +36,7 @@ ENGINES = {
 }
 RUNTIMES = ["per-core", "tokio-current-thread", "tokio-multi-thread"]
 MIB = 1 << 20
-# The timeout of operations. It allows for other load on the machine.
+# The timeout of operations, which allows for other load on the machine.
 TIMEOUT_SECS = 60
 
 
@@ -219,7 +219,7 @@ class Server:
         return self._status_bytes("VmHWM")
 
     def alive(self):
-        """Whether the process is running."""
+        """Returns whether the process is running."""
         return self.process.poll() is None
 
     def stop(self):

@@ -2,8 +2,8 @@
  *
  * This file is generated from clients/c/src by `make larder.h`.
  *
- * A call is a function that returns a status. Statuses from LARDER_STATUS_INVALID_ARGUMENT on are errors;
- * larder_error_message() and the two functions after it describe the error of the same thread's last call.
+ * A call is a function that returns a status. Statuses from LARDER_STATUS_INVALID_ARGUMENT upward are errors;
+ * larder_error_message() and the two functions after it describe the error of the calling thread's last call.
  *
  * Clients, options and values are handles. A handle is valid until it is freed. Any number of threads may use a client
  * at the same time; only one thread at a time may use another handle. Keys and values are bytes with a given length,
@@ -40,7 +40,7 @@ typedef enum {
   LARDER_STATUS_INVALID_ARGUMENT = 16,
   // The key is empty or too long.
   LARDER_STATUS_KEY = 17,
-  // The value exceeds the length that any server accepts.
+  // The value is longer than any server accepts.
   LARDER_STATUS_VALUE_TOO_LONG = 18,
   // The server is unreachable or refuses connections, its name cannot be resolved, or the TLS
   // handshake failed.
@@ -105,7 +105,7 @@ larder_status larder_options_connect_timeout(larder_options *options, uint64_t m
 
 // Makes each call use a connection of its own from a pool with at most `max` connections per
 // server. 0 counts as 1. If all connections are in use, a call waits. [Default: calls share
-// connections. Each server has as many as there are CPU cores, at most 4]
+// connections, one per CPU core and at most 4 per server]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it.
@@ -130,10 +130,10 @@ larder_status larder_options_login(larder_options *options, const char *user, co
 // - `server_name`: the name that the certificates of all servers must contain. [Default: the host
 //   of each server; `localhost` for unix sockets]
 //
-// Only this call reads the files. If a file or the name is unusable, it returns
-// LARDER_STATUS_INVALID_ARGUMENT and leaves the options unchanged, and larder_error_message()
-// names the file. If the certificate of a server is invalid, the calls of the client return
-// LARDER_STATUS_CONNECT. [Default: no encryption]
+// This call reads the files, and later changes of the files have no effect. If a file or the name
+// is unusable, the call returns LARDER_STATUS_INVALID_ARGUMENT and leaves the options unchanged,
+// and larder_error_message() names the file. If the certificate of a server is invalid, the calls
+// of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
 //
 // # Safety
 // `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end
@@ -145,10 +145,10 @@ larder_status larder_options_tls(larder_options *options,
                                  const char *server_name);
 
 // Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
-// socket. Separate the addresses of several servers by commas. Rendezvous hashing distributes keys
-// over the servers, and the order of the addresses does not matter. `options` may be NULL, and may
-// be freed after the call. This call resolves host names. Later calls open connections on demand.
-// larder_close() closes the client.
+// socket. Separate the addresses of several servers with commas. Rendezvous hashing distributes
+// keys over the servers, and the order of the addresses does not matter. `options` may be NULL,
+// and may be freed after the call. This call resolves host names. The calls of the client open
+// connections on demand. larder_close() closes the client.
 //
 // # Safety
 // `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it
@@ -164,7 +164,7 @@ larder_status larder_open(const char *address,
 void larder_close(larder_client *client);
 
 // Describes the error of this thread's last call. The description is empty if the call returned no
-// error. It is valid until the thread's next call.
+// error. The pointer is valid until the thread's next call.
 const char *larder_error_message(void);
 
 // Returns the address of the server at which this thread's last call failed. Returns NULL if the
@@ -319,8 +319,8 @@ larder_status larder_touch(const larder_client *client,
                            size_t key_len,
                            uint32_t ttl);
 
-// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`,
-// unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+// Adds `delta` to a number, modulo 2^64. If the call succeeds and `number` is not NULL, writes the
+// new number to `number`. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
 // LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 //
 // # Safety
@@ -332,8 +332,8 @@ larder_status larder_incr(const larder_client *client,
                           uint64_t delta,
                           uint64_t *number);
 
-// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to
-// `number`, unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist,
+// Subtracts `delta` from a number, but not below 0. If the call succeeds and `number` is not NULL,
+// writes the new number to `number`. Returns LARDER_STATUS_NOT_FOUND if the item does not exist,
 // and LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 //
 // # Safety

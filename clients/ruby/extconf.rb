@@ -10,11 +10,11 @@ Dir.chdir(__dir__) do
   target = ENV.fetch("CARGO_TARGET_DIR", "target")
   system("cargo", "build", "--release", "--locked", exception: true)
   built = Dir[File.join(target, "release", "liblarder_ruby.{so,dylib}")].first or abort "cargo has built no library"
-  # Renames a copy instead of overwriting the old library: a running process may have mapped the old one.
+  # Renames a copy instead of overwriting the old library, because a running process may have mapped the old library.
   library = "lib/larder/native.#{RbConfig::CONFIG['DLEXT']}"
   FileUtils.cp(built, "#{library}.new")
   File.rename("#{library}.new", library)
   File.write("Makefile", dummy_makefile(__dir__).join)
 end
-# mkmf would look for the Makefile in the caller's working directory, and report a failure.
+# Without this setting, mkmf would look for the Makefile in the caller's working directory, and report a failure.
 $makefile_created = true

@@ -14,17 +14,17 @@ pub const READERS: [ReadAnswer; 3] = [read_text, read_binary, read_resp];
 /// reader has requested.
 ///
 /// # Panics
-/// The reader consumes no bytes or more than the input has, or it reports an incomplete reply but
-/// requests no more bytes than the input already has.
+/// The reader consumes no bytes or more bytes than the input contains, or reports an incomplete
+/// reply without requesting more bytes than the input contains.
 pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> Vec<String> {
-    let (mut seen, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
+    let (mut formatted, mut input, mut wanted) = (Vec::new(), Vec::new(), 1);
     for piece in pieces {
         input.extend_from_slice(piece);
         while input.len() >= wanted {
             match read(&input) {
                 Read::Whole(answer, len) => {
                     assert!((1..=input.len()).contains(&len), "{answer:?}: {len}");
-                    seen.push(format!("{answer:?}"));
+                    formatted.push(format!("{answer:?}"));
                     input.drain(..len);
                     wanted = 1;
                 }
@@ -33,11 +33,11 @@ pub fn answers<'s>(pieces: impl Iterator<Item = &'s [u8]>, read: ReadAnswer) -> 
                     wanted = more;
                 }
                 Read::Malformed => {
-                    seen.push("malformed".to_owned());
-                    return seen;
+                    formatted.push("malformed".to_owned());
+                    return formatted;
                 }
             }
         }
     }
-    seen
+    formatted
 }

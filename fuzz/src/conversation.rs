@@ -19,7 +19,7 @@ pub fn classes() -> SizeClasses {
 /// Sends `pieces` to a new session over `engine`, and returns the replies.
 ///
 /// # Panics
-/// The session consumes more bytes than it received, or does not release its memory.
+/// The session consumes more bytes than it has received, or does not release its memory.
 pub fn converse<'s, E: Engine>(
     engine: E,
     pieces: impl Iterator<Item = &'s [u8]>,
@@ -32,8 +32,7 @@ pub fn converse<'s, E: Engine>(
 /// replies. Valid credentials are user `u` and password `p`.
 ///
 /// # Panics
-/// For the reasons of [`converse`], or because the session executed a request before the required
-/// login.
+/// As [`converse`], and if the session executes a request before the required login.
 pub fn converse_from<'s, E: Engine>(
     opening: Parser,
     engine: E,

@@ -1,4 +1,4 @@
-//! Functions that the fuzz targets share: they feed bytes in pieces to a parser, a session or a
+//! Functions that the fuzz targets share. They pass bytes in pieces to a parser, a session or a
 //! client's reader.
 
 mod answers;

@@ -5,22 +5,22 @@ use larder_protocol::{Get, Parsed, Parser, Recovery, ReplyFormat, Request};
 /// Parses a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The parser consumes no bytes or more than the input has, or it waits for the rest of a value
-/// that is already complete.
+/// The parser consumes no bytes or more bytes than the input contains, or waits for the rest of a
+/// value that is already complete.
 pub fn requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
     let mut reader = Reader::default();
     for piece in pieces {
         reader.input.extend_from_slice(piece);
         while reader.step() {}
     }
-    reader.seen
+    reader.formatted
 }
 
 #[derive(Default)]
 struct Reader {
     parser: Parser,
     input: Vec<u8>,
-    seen: Vec<String>,
+    formatted: Vec<String>,
     /// The number of bytes to skip.
     swallow: u64,
     /// Whether to skip the rest of a line.
@@ -38,7 +38,7 @@ impl Reader {
         match self.parser.parse(&self.input) {
             Parsed::Request { request, consumed } => {
                 assert!((1..=self.input.len()).contains(&consumed), "{request:?}: {consumed}");
-                note(request, &mut self.seen);
+                note(request, &mut self.formatted);
                 match request {
                     Request::Quit(_) => self.closed = true,
                     Request::Fault(fault) => match fault.then {
@@ -88,16 +88,16 @@ impl Reader {
 /// Formats a request, but omits two properties that depend on how the stream was split: how to skip
 /// the rest of a faulty line, and whether the last key of a retrieval line was parsed together with
 /// the end of the line.
-fn note(mut request: Request<'_>, seen: &mut Vec<String>) {
+fn note(mut request: Request<'_>, formatted: &mut Vec<String>) {
     let mut ends = false;
     if let Request::Get(Get { format: ReplyFormat::Classic(classic), .. }) = &mut request {
         ends = std::mem::take(&mut classic.last);
     }
-    seen.push(match &request {
+    formatted.push(match &request {
         Request::Fault(fault) if fault.then != Recovery::Close => format!("{:?}", fault.reply),
         other => format!("{other:?}"),
     });
     if ends {
-        seen.push(format!("{:?}", Request::GetEnd));
+        formatted.push(format!("{:?}", Request::GetEnd));
     }
 }

@@ -12,10 +12,10 @@ const BOUNDS: Bounds =
 /// Reads a stream that arrives in `pieces`, and formats its requests.
 ///
 /// # Panics
-/// The reader consumes no bytes or more than the input has, it requests no further bytes after an
-/// incomplete request, or the fast path for `GET` and the reader give different results.
+/// The reader consumes no bytes or more bytes than the input contains, requests no further bytes
+/// after an incomplete request, or gives another result than the fast path for `GET`.
 pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> {
-    let (mut seen, mut input) = (Vec::new(), Vec::new());
+    let (mut formatted, mut input) = (Vec::new(), Vec::new());
     let mut oversized: Option<OversizedRest> = None;
     for piece in pieces {
         input.extend_from_slice(piece);
@@ -23,7 +23,7 @@ pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> 
             if let Some(rest) = &mut oversized {
                 match rest.discard(&input) {
                     DiscardProgress::All { consumed } => {
-                        seen.push("oversized".to_owned());
+                        formatted.push("oversized".to_owned());
                         oversized = None;
                         input.drain(..consumed);
                     }
@@ -33,8 +33,8 @@ pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> 
                         break;
                     }
                     DiscardProgress::Fault(fault) => {
-                        seen.push(format!("{fault:?}"));
-                        return seen;
+                        formatted.push(format!("{fault:?}"));
+                        return formatted;
                     }
                 }
             }
@@ -47,16 +47,16 @@ pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> 
                     let parsed = request
                         .row()
                         .and_then(|(row, verb)| Command::parse(&request, verb, row.name));
-                    seen.push(format!("{parsed:?}"));
+                    formatted.push(format!("{parsed:?}"));
                     consumed
                 }
                 Read::Line { line, consumed } => {
                     let mut split = Vec::new();
                     match split_line(line, &mut split) {
-                        Ok(()) => seen.push(split.escape_ascii().to_string()),
+                        Ok(()) => formatted.push(split.escape_ascii().to_string()),
                         Err(fault) => {
-                            seen.push(format!("{fault:?}"));
-                            return seen;
+                            formatted.push(format!("{fault:?}"));
+                            return formatted;
                         }
                     }
                     consumed
@@ -71,13 +71,13 @@ pub fn resp_requests<'s>(pieces: impl Iterator<Item = &'s [u8]>) -> Vec<String> 
                     consumed
                 }
                 Read::Fault(fault) => {
-                    seen.push(format!("{fault:?}"));
-                    return seen;
+                    formatted.push(format!("{fault:?}"));
+                    return formatted;
                 }
             };
             assert!((1..=input.len()).contains(&consumed), "{consumed}");
             input.drain(..consumed);
         }
     }
-    seen
+    formatted
 }

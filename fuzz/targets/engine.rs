@@ -11,7 +11,7 @@ use larder_store::{
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 
-/// The memory limit. It is close to the minimum, so that few items fill the cache.
+/// The memory limit. The limit is close to the minimum, so that few items fill the cache.
 const LIMIT_BYTES: usize = 3 << 20;
 const START: u32 = 1_700_000_000;
 

@@ -12,7 +12,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(requests(pieces(&stream, lengths)), whole, "in pieces");
 });
 
-/// Adds an `m` before each line, which makes every line a meta command.
+/// Adds an `m` before each line, so that the parser reads every line as a meta command.
 fn with_prefix(stream: &[u8]) -> Vec<u8> {
     let lines = stream.split_inclusive(|byte| *byte == b'\n');
     lines.flat_map(|line| [b"m", line].concat()).collect()

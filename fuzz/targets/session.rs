@@ -30,8 +30,9 @@ fn ours() -> segment::Handle {
 }
 
 /// Returns whether the replies to a stream may differ between engines. Engines differ in the order
-/// of a dump, in the support of tags, and in the CAS values that follow a CAS value chosen by a
-/// client. False positives are possible.
+/// of a dump and in their support of tags. They also differ in the CAS values that they assign
+/// after a client has chosen a CAS value. The function may return true although the replies are
+/// equal.
 fn is_engine_specific(stream: &[u8]) -> bool {
     let holds = |part: &[u8]| stream.windows(part.len()).any(|window| window == part);
     stream.first() == Some(&0x80)

@@ -190,8 +190,8 @@ def children_cpu_secs():
 
 
 def shortened(line, count, seconds):
-    """Returns the words of a published line, changed for this measurement: one run of `seconds`, with all connections
-    on one thread because the load has only one core, and without a rate, which `Trial.load` adds."""
+    """Returns the words of a published line, changed for this measurement: one run of `seconds`, and no rate, because
+    `Trial.load` adds it. All connections are on one thread, because the load has only one core."""
     words = shlex.split(line.words)
     for name in REPLACED:
         words = without(words, name)

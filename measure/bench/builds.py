@@ -25,9 +25,9 @@ def build(features):
     with tempfile.TemporaryDirectory(prefix="larder-build-") as target:
         command = ["cargo", "build", "-q", "--release", "--locked", "--offline", "--no-default-features", "--features", features,
                    "-p", "larder-server", "--bin", "larderd", "--target-dir", target]  # fmt: skip
-        begun = time.monotonic()
+        start_time = time.monotonic()
         subprocess.run(command, cwd=ROOT, check=True)
-        took = time.monotonic() - begun
+        took = time.monotonic() - start_time
         binary, bare = Path(target) / "release" / "larderd", Path(target) / "bare"
         shutil.copy(binary, bare)
         subprocess.run(["strip", bare], check=True)

@@ -127,7 +127,7 @@ def losses(etcd, count, how, rate=0):
 def beside(ports, rate):
     """Runs a load of `rate` requests per second, divided evenly among the ports. One request in ten is a set. Yields a
     list. When the load ends, the list receives the answered requests per second of each port. With a rate of 0, runs no
-    load. Requests that the load could not send in time are no failure: they are missing in the result."""
+    load. Requests that the load cannot send in time are not failures, and do not count in the result."""
     answered = []
     with tempfile.TemporaryDirectory() as folder:
         options = ["--rate", rate // len(ports), "--test-time", LOAD_SECS, "--ratio", "1:9", "--reconnect-on-error",
@@ -162,11 +162,11 @@ def fourth(etcd):
         run(load(port, "-d", FOURTH_LEN, "--key-pattern", "P:P", "-n", "allkeys", "--pipeline", 16), **QUIET)
         for _ in range(FOURTH_ROUNDS):
             before = look_ups(port)
-            begun, took = time.monotonic(), []
+            start_time, took = time.monotonic(), []
 
             def move():
                 larder("move", "--to", "3")
-                took.append(time.monotonic() - begun)
+                took.append(time.monotonic() - start_time)
 
             moving = threading.Thread(target=move)
             moving.start()
@@ -200,10 +200,10 @@ def acks(etcd):
                     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     times = []
                     for number in range(CHANGES):
-                        begun = time.monotonic()
+                        start_time = time.monotonic()
                         stream.sendall(b"delete k%d\r\n" % number)
                         stream.recv(100)
-                        times.append(time.monotonic() - begun)
+                        times.append(time.monotonic() - start_time)
                 found[f"{mode}, sent to the {who}"] = percentiles(times)
     return found
 
@@ -272,9 +272,9 @@ def lag():
     highest rate of sets."""
     with servers(2) as (leader, started):
         wait_for_copies(started)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         run(load(leader["TCP"], "--pipeline", 1, "-n", 20_000), **QUIET)
-        rate = int(20_000 * CONNECTIONS / (time.monotonic() - begun) / 2)
+        rate = int(20_000 * CONNECTIONS / (time.monotonic() - start_time) / 2)
         sets = subprocess.Popen(load(leader["TCP"], "--rate-limiting", rate // CONNECTIONS, "--test-time", LAG_SECS), **QUIET)
         time.sleep(1)
         seen = []
@@ -300,10 +300,10 @@ def copy():
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(COPIES):
                 extra = []
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 start(folder + "/", extra, LOAD_CORE, 1024, "--follow", f"127.0.0.1:{leader['REPLICATION']}")
                 wait_for_copies([None, *extra])
-                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - begun))
+                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - start_time))
                 process = extra[0][0]
                 process.terminate()
                 process.wait()
@@ -352,10 +352,10 @@ def redis_copy():
     with redis(SERVER_CORE, "--repl-diskless-sync-delay", 0) as (_, port):
         fill(port, "-P", "resp")
         for _ in range(COPIES):
-            begun = time.monotonic()
+            start_time = time.monotonic()
             with redis(LOAD_CORE, "--repl-diskless-load", "on-empty-db", "--replicaof", "127.0.0.1", port) as (_, replica):
                 wait_for_replica(replica)
-                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - begun))
+                found.append(COPY_ITEMS * COPY_LEN / 1e6 / (time.monotonic() - start_time))
     return found
 
 

@@ -3,7 +3,7 @@
 The measured gets are for keys that are only on flash. The fill sets more keys than the load reads, because the keys
 that were set last stay in memory. `ext_recache_rate=0` prevents servers from copying items back to memory. The files
 are smaller than the memory of most machines. During the reads, `uncached` drops their pages from the page cache, as if
-the files were much larger than memory. It does not affect reads that bypass the page cache."""
+the files were much larger than memory. Dropped pages do not affect reads that bypass the page cache."""
 
 import json
 import os
@@ -43,16 +43,16 @@ DROP_EVERY_SECS = 0.1
 
 def measure():
     with tempfile.TemporaryDirectory(dir=results_folder(), prefix="flash-") as folder:
-        place = Path(folder)
-        servers = [name for name in SERVERS if has_flash(name, place)]
+        folder_path = Path(folder)
+        servers = [name for name in SERVERS if has_flash(name, folder_path)]
         found = {"servers": servers, "rounds": ROUNDS}
-        found["held"] = {name: held(name, place) for name in one_of_each(servers)}
-        found["reads"] = {f"{length} B": {name: reads(name, place, length) for name in servers} for length in READ}
-        found["device"] = device(place)
+        found["held"] = {name: held(name, folder_path) for name in one_of_each(servers)}
+        found["reads"] = {f"{length} B": {name: reads(name, folder_path, length) for name in servers} for length in READ}
+        found["device"] = device(folder_path)
         found["without_flash"] = {name: without_flash(name) for name in one_of_each(servers)}
         found["restarts"] = restarts() if "larder" in servers else []
-        found["steady"] = {name: steady(name, place) for name in one_of_each(servers)}
-        found["idle"] = idle_costs(place) if "larder" in servers else None
+        found["steady"] = {name: steady(name, folder_path) for name in one_of_each(servers)}
+        found["idle"] = idle_costs(folder_path) if "larder" in servers else None
     return found
 
 
@@ -69,11 +69,11 @@ def one_of_each(servers):
 
 
 @contextmanager
-def flash_server(name, place, size, options="", memory_mb=MEMORY_MB):
+def flash_server(name, folder_path, size, options="", memory_mb=MEMORY_MB):
     """Runs a server with a flash tier. `options` precede the path in the command line, because memcached requires the
     page size before the path."""
     program, more = SERVERS[name]
-    file = place / "flash"
+    file = folder_path / "flash"
     with Server(program, memory_mb, "-o", f"{options}ext_path={file}:{size}{more}") as server:
         try:
             yield server, file
@@ -82,20 +82,20 @@ def flash_server(name, place, size, options="", memory_mb=MEMORY_MB):
             file.unlink(missing_ok=True)
 
 
-def has_flash(name, place):
+def has_flash(name, folder_path):
     """Returns whether the server starts with a flash tier and reports the tier's statistics."""
     try:
-        with flash_server(name, place, "1G") as (server, _):
+        with flash_server(name, folder_path, "1G") as (server, _):
             return "extstore_objects_used" in server.stats()
     except (AssertionError, FileNotFoundError, ConnectionError):
         print(f"{name} has no flash tier: skipping it", flush=True)
         return False
 
 
-def held(name, place):
+def held(name, folder_path):
     """Sets 1.5 M items of 1 KB as fast as possible. Returns the number of items that the server still holds, the share
     of gets that find their key, the bytes written to the device, and the server's memory."""
-    with flash_server(name, place, "3G") as (server, file):
+    with flash_server(name, folder_path, "3G") as (server, file):
         fill(server, HELD_KEYS, 1024, rate=None)
         written = settle(server)
         stats = server.stats()
@@ -117,11 +117,11 @@ def held(name, place):
         }
 
 
-def reads(name, place, length):
+def reads(name, folder_path, length):
     """Measures gets of keys on flash under each of LOADS, and then the load with 10 % overwrites."""
     all_keys, read_keys, rate, size = READ[length]
     found = {what: [] for what in [*LOADS, "overwrites"]}
-    with flash_server(name, place, size, "ext_recache_rate=0,") as (server, file):
+    with flash_server(name, folder_path, size, "ext_recache_rate=0,") as (server, file):
         fill(server, all_keys, length, rate)
         settle(server)
         for _ in range(ROUNDS):
@@ -156,11 +156,11 @@ def without_flash(name):
     return found
 
 
-def steady(name, place):
+def steady(name, folder_path):
     """Overwrites more items than a small flash file holds. Measures the number of bytes that these
     overwrites write to the device."""
     number, length, sets = 400_000, 1024, 800_000
-    with flash_server(name, place, "256M", "ext_page_size=8,") as (server, _):
+    with flash_server(name, folder_path, "256M", "ext_page_size=8,") as (server, _):
         fill(server, number, length, rate=20_000)
         load_sets(server, number, length, sets)
         before = settle(server)
@@ -192,20 +192,20 @@ def restarts():
     ]
 
 
-def idle_costs(place):
+def idle_costs(folder_path):
     """Measures the CPU time of a get from memory in µs, in pairs of larderd without a flash tier and with an unused
     flash tier."""
     costs = {"without": [], "with": []}
     number, requests = 100_000, 100_000
     for pair in range(PAIRS):
         for which in sorted(costs, reverse=bool(pair % 2)):
-            flash = ["-o", f"ext_path={place / 'flash'}:1G"] if which == "with" else []
+            flash = ["-o", f"ext_path={folder_path / 'flash'}:1G"] if which == "with" else []
             with Server("larder", 1024, *flash) as server:
                 fill(server, number, 500, rate=None)
                 load = server.load(*keys(number, 500), "-t", 1, "-c", 16, "--pipeline", 50, "--sliding", "--ratio", "0:1",
                                    "-n", requests)
                 costs[which].append(cpu(load))
-            (place / "flash").unlink(missing_ok=True)
+            (folder_path / "flash").unlink(missing_ok=True)
     return costs
 
 
@@ -285,10 +285,10 @@ def uncached(file):
 
 
 def drop_pages(file, ended):
-    # The core of the load is less busy than the core of the server.
+    # Runs on the core of the load, which is less busy than the core of the server.
     os.sched_setaffinity(threading.get_native_id(), {LOAD_CORE})
     with open(file, "rb") as opened:
-        # The system cannot drop dirty pages, so this writes them to the device first.
+        # The system cannot drop dirty pages, so this call writes them to the device first.
         os.fdatasync(opened.fileno())
         while True:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -296,7 +296,7 @@ def drop_pages(file, ended):
                 return
 
 
-def device(place):
+def device(folder_path):
     """Measures reads of the bare device with the lengths and depths of the loads. Returns None if larder-device's
     example `reads` is not built."""
     program = EXAMPLES / "reads"
@@ -305,10 +305,10 @@ def device(place):
     found = {}
     for length, (_, number, _, _) in READ.items():
         for what, (clients, depth) in LOADS.items():
-            options = ["--file", place / "reads", "--bytes", -(-number * length // 2**20) * 2**20, "--depth", clients * depth,
+            options = ["--file", folder_path / "reads", "--bytes", -(-number * length // 2**20) * 2**20, "--depth", clients * depth,
                        "--seconds", TEST_SECS, "--ring"]
             found[f"{length} B, {what}"] = [device_read(program, options, length) for _ in range(ROUNDS)]
-        (place / "reads").unlink(missing_ok=True)
+        (folder_path / "reads").unlink(missing_ok=True)
     return found
 
 

@@ -1,5 +1,6 @@
-"""Measures the costs of further interfaces: memcached requests while the other interfaces are idle or scraped, RESP
-compared with Redis and Valkey, and HTTP compared with Pogocache and nginx. Also measures the time to drop a tag."""
+"""Measures the costs of the interfaces other than memcached's: memcached requests while the other interfaces are idle
+or scraped, RESP compared with Redis and Valkey, and HTTP compared with Pogocache and nginx. Also measures the time to
+drop a tag."""
 
 import re
 import shutil
@@ -198,10 +199,10 @@ def tags():
         flags = "G" + ",".join(names)
 
         def ask(request):
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             sock.sendall(request)
             answer = replies.readline()
-            return 1e6 * (time.perf_counter() - begun), answer
+            return 1e6 * (time.perf_counter() - start_time), answer
 
         for first in range(0, TAGGED, 1000):
             keys = range(first, first + 1000)

@@ -44,7 +44,7 @@ STREAMS = {
 
 def suite(name):
     """Runs a suite of measure/suites in its short form."""
-    begun = time.monotonic()
+    start_time = time.monotonic()
     folder = ROOT / f"compare/{name}-quick"
     (folder / "results.md").unlink(missing_ok=True)
     # Ignores the exit status: it is 1 if a measurement failed, but the tables contain the failure.
@@ -52,7 +52,7 @@ def suite(name):
     return {
         "markdown": (folder / "results.md").read_text(),
         "summary": json.loads((folder / "results.json").read_text())["summary"],
-        "seconds": round(time.monotonic() - begun),
+        "seconds": round(time.monotonic() - start_time),
     }
 
 
@@ -92,7 +92,7 @@ def tails():
 
 
 def growth():
-    """Measures the latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum. It does so
+    """Measures the latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum. Measures it
     while the index grows from empty to ten million items, under eviction, and in comparable steady states."""
     found = {}
     for _ in range(7):
@@ -149,7 +149,7 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 def hitratio(quick=False):
     """Measures miss ratios of the named workloads, with one server thread and, unless `quick` is true, with four. The
     load sends batches round-robin over four connections, so that every thread receives requests. Server and load never
-    run at the same time, so one core suffices for both. So the measurements with both numbers of threads run in
+    run at the same time, so one core suffices for both, and the measurements with both numbers of threads run in
     parallel."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     threads = (1,) if quick else THREADS
@@ -255,11 +255,11 @@ ALL = {name: partial(suite, name) for name in SUITES} | {part.__name__: part for
 
 
 def measure(name):
-    begun = time.monotonic()
+    start_time = time.monotonic()
     found = {"where": versions(), "found": ALL[name]()}
     if found["found"] is None:
         return
-    found["seconds"] = round(time.monotonic() - begun)
+    found["seconds"] = round(time.monotonic() - start_time)
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1))
 

@@ -81,7 +81,7 @@ def measure():
 
 
 def spoken(server, load):
-    """Returns the protocol in which to load this server: the load's own protocol if the server supports it, or else
+    """Returns the protocol of a load on this server: the load's own protocol if the server supports it, and otherwise
     RESP for a load in text. Returns None if the server supports neither."""
     protocols = server["protocols"]
     if load.protocol in protocols:

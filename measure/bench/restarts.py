@@ -43,15 +43,15 @@ def folder():
 class Kept:
     """A server that can be started again. Callers add `-e` to the command to keep its items in a file."""
 
-    def __init__(self, name, memory_mb, place, *options):
-        self.port, self.file = free_port(), f"{place}/memory"
+    def __init__(self, name, memory_mb, directory, *options):
+        self.port, self.file = free_port(), f"{directory}/memory"
         options = ["-l", "127.0.0.1", "-t", 1, "-m", memory_mb, *options]
         self.command = [*COMMANDS[name], *options]
         self.process = None
 
     def start(self, key=None):
         """Starts the server. Returns the time to its first reply in seconds, and whether that reply was a hit."""
-        begun = time.monotonic()
+        start_time = time.monotonic()
         command = on_core(SERVER_CORE, [*self.command, "-p", self.port])
         self.process = subprocess.Popen(command, **QUIET)
         while True:
@@ -59,7 +59,7 @@ class Kept:
                 with socket.create_connection(("127.0.0.1", self.port)) as stream:
                     stream.sendall(b"get %b\r\n" % (key or b"none"))
                     answer = stream.recv(1 << 16)
-                return time.monotonic() - begun, answer.startswith(b"VALUE")
+                return time.monotonic() - start_time, answer.startswith(b"VALUE")
             except ConnectionRefusedError:
                 assert self.process.poll() is None, self.command
                 time.sleep(0.0005)
@@ -81,17 +81,17 @@ def restart(fill, name, end):
     keys, length, memory_mb = fill
     key = f"memtier-{keys // 2}".encode()
     found = {"items": keys, "value_bytes": length, "server": name, "end": end, "secs": [], "ended_secs": [], "kept": []}
-    with folder() as place:
-        server = Kept(name, memory_mb, place)
+    with folder() as directory:
+        server = Kept(name, memory_mb, directory)
         server.command += ["-e", server.file]
         server.start()
         try:
             server.fill(keys, length)
             before = server.items()
             for _ in range(ROUNDS):
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 server.end(SIGNALS[end])
-                found["ended_secs"].append(time.monotonic() - begun)
+                found["ended_secs"].append(time.monotonic() - start_time)
                 time.sleep(PAUSE_SECS)
                 secs, is_hit = server.start(key)
                 found["secs"].append(secs if is_hit else None)
@@ -107,8 +107,8 @@ def get_costs():
     keys, requests = 100_000, 40_000
     for number in range(PAIRS):
         for which in sorted(found, reverse=number % 2):
-            with folder() as place:
-                server = Kept("larder", 1024, place)
+            with folder() as directory:
+                server = Kept("larder", 1024, directory)
                 server.command += ["-e", server.file] if which == "with" else []
                 server.start()
                 try:

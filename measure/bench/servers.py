@@ -52,7 +52,7 @@ class Server:
         self.command = on_core(SERVER_CORE, command)
 
     def __enter__(self):
-        begun = time.monotonic()
+        start_time = time.monotonic()
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(self.command, **quiet)
         while True:
@@ -64,7 +64,7 @@ class Server:
             except ConnectionRefusedError:
                 assert self.process.poll() is None, self.command
                 time.sleep(0.0005)
-        self.secs_to_answer = time.monotonic() - begun
+        self.secs_to_answer = time.monotonic() - start_time
         return self
 
     def __exit__(self, *_):

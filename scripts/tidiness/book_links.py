@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A preprocessor for mdBook: makes links that leave docs/ lead to the repository on the web. docs/book.toml runs it."""
+"""A preprocessor for mdBook that redirects links to files outside docs/ to the repository on the web. docs/book.toml
+runs it."""
 
 import json
 import posixpath

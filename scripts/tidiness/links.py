@@ -3,7 +3,7 @@
 
 A relative link must lead to a file or folder, and its anchor to a heading of that page. If any other file mentions
 `docs/PAGE.md`, that page must exist. Each page of docs/ must be in docs/SUMMARY.md, except the pages of the folders in
-NOT_IN_BOOK. Links to the web are not checked. Prints a line for each fault, and then exits with status 1. """
+NOT_IN_BOOK. Links to the web are not checked. Prints a line for each fault, and then exits with status 1."""
 
 import re
 import subprocess

@@ -6,7 +6,7 @@ Fails if one of these pages names a file or folder that does not exist, in backt
 long: 12,288 bytes for ARCHITECTURE.md, 10,240 for a page of docs/internals.
 
 A path in backticks starts at the root of the repository (`crates/larder-store/src/lib.rs`, `tests/cluster/`). A shorter
-name, such as `table.rs` or `stats/row.rs`, must be the end of at least one file's path. """
+name, such as `table.rs` or `stats/row.rs`, must be the end of at least one file's path."""
 
 import re
 import subprocess

@@ -19,7 +19,7 @@ RUST_COMMENT = re.compile(r"^\s*//[/!]?\s?(.*)$")
 RUST_MESSAGE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 FENCE = re.compile(r"^\s*(```|~~~)")
 CODE_SPAN = re.compile(r"`[^`]*`")
-# A page counts as one line per this number of characters, because its actual lines are long.
+# A page counts as one line for each PAGE_LINE_LEN characters, because its actual lines are long.
 PAGE_LINE_LEN = 100
 
 

@@ -3,7 +3,7 @@
 Comments, messages and pages avoid some words. For each of them, the output names the standard term. Names of types,
 functions, fields, parameters and constants avoid participles, pronouns and private words. budgets.toml allows each area
 a number of occurrences: `word` in texts and in names of types and functions, and `name` in names of fields, parameters
-and constants. These numbers may only fall. -v prints all."""
+and constants. These numbers may only fall. -v prints all occurrences."""
 
 import ast
 import re
@@ -123,7 +123,7 @@ def occurrences(path):
 
 
 def check(key, found, budgets):
-    """Prints the areas with more than their budget. Returns whether there are any."""
+    """Prints the areas with more than their budget. Returns whether any area exceeds its budget."""
     failed = False
     for of in sorted(set(found) | set(budgets)):
         allowed = budgets.get(of, {}).get(key, 0)

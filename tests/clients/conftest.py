@@ -1,7 +1,7 @@
 """Provides a server for each combination of module, engine and transport, and flushes it before every test.
 
 The default tier uses every transport with the first engine. The long tier adds the other engines only over TCP, because
-transports do not depend on the engine. """
+transports do not depend on the engine."""
 
 import socket
 

@@ -2,11 +2,11 @@
 
 The exporter requests `stats`, `stats slabs`, `stats items` and `stats settings`. It reports the server as down
 (`memcached_up 0`) if a value is not the expected number, word or time, and omits metrics whose statistics are missing.
-So the tests check that the exporter can parse every value, and that it gets every metric that it gets from Debian's
-memcached.
+The tests therefore check that the exporter can parse every value, and that larderd provides every metric that Debian's
+memcached provides.
 
-The tests do not run the exporter itself. The names are from its source. `go/exporter_test.go` tests the exporter's
-client library. """
+The tests do not run the exporter itself. The names of the statistics are from the exporter's source.
+`go/exporter_test.go` tests the exporter's client library."""
 
 from server import wait_until
 

@@ -346,8 +346,8 @@ def test_redis_cli(client, resp):
 
 
 def test_redis_benchmark(resp):
-    """Runs redis-benchmark's tests of string commands. It exits with an error message if the server refuses a
-    command."""
+    """Runs redis-benchmark's tests of string commands. redis-benchmark exits with an error message if the server
+    refuses a command."""
     tests = "ping_inline,ping_mbulk,set,get,incr,mset"
     words = ["redis-benchmark", "-p", str(resp), "-n", "2000", "-c", "20", "-r", "1000", "-P", "4", "--csv", "-t", tests]
     done = subprocess.run(words, capture_output=True, text=True, timeout=100)

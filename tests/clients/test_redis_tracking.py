@@ -307,7 +307,7 @@ def test_a_client_that_reads_nothing_gets_one_message_about_all_items(server):
     reader, writer = Peer(server.resp_port, resp3=True), Peer(server.resp_port)
     reader.ask("CLIENT TRACKING ON BCAST")
     before = server.rss()
-    # The client does not read. So the messages first fill the socket's buffers, then the server's output buffer, and
+    # The client does not read, so the messages first fill the socket's buffers, then the server's output buffer, and
     # then the inbox of the connection.
     value = "x" * 200
     for part in range(60):
@@ -366,8 +366,8 @@ def test_redis_py_keeps_a_near_cache(server):
 
 
 class NearCache(threading.Thread):
-    """A client that reads keys at random, keeps copies of the items, and drops the copies of keys that messages
-    name."""
+    """A client that reads keys at random and caches the items. When a message names a key, the client drops its copy of
+    the item."""
 
     def __init__(self, port, keys, seed, options):
         super().__init__()

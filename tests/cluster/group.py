@@ -176,7 +176,6 @@ class Group:
         return self.nodes[name]
 
     def kill(self, node):
-        """Kills a node."""
         del self.nodes[node.name]
         node.kill()
         node.dir.cleanup()
@@ -218,8 +217,8 @@ class Group:
         self.stop()
 
 
-# A node without a leader waits up to a second before it rejects a request. If it rejects a request in less than this
-# time, it has not waited.
+# A node without a leader waits up to a second before it rejects a request. A node that rejects a request in less than
+# this time has not waited.
 PATIENCE_SECS = 0.9
 # Pause of clients between requests, because many tests run at the same time.
 PAUSE_SECS = 0.004
@@ -244,7 +243,7 @@ class Client:
             number += 1
             time.sleep(PAUSE_SECS)
             value = b"%d" % number
-            begun = time.monotonic()
+            start_time = time.monotonic()
             try:
                 sock = sock or socket.create_connection((self.host, self.port), 10)
                 key = b"%s:%d" % (self.name.encode(), number % 50)
@@ -261,7 +260,7 @@ class Client:
                     self.answers.append(time.monotonic())
                 else:
                     self.faults.append(time.monotonic())
-                    if time.monotonic() - begun < PATIENCE_SECS:
+                    if time.monotonic() - start_time < PATIENCE_SECS:
                         self.early_faults.append(answer)
             except OSError as fault:
                 self.faults.append(time.monotonic())

@@ -64,7 +64,7 @@ def test_pymemcache(group):
         assert servers_of(client.get(KEY)) == addresses(group)
         payload, version = client.gets(KEY)
         assert payload == listed(node) and payload.startswith(version + b"\n")
-        # The request that pymemcache's ElastiCache client sends. That client is not released yet.
+        # pymemcache's client for ElastiCache, which is not released yet, sends this request.
         answer = client.raw_command(b"config get cluster", end_tokens=b"\n\r\nEND\r\n")
         *_, last = answer.splitlines()
         assert {tuple(server.split(b"|")) for server in last.split(b" ")} == {

@@ -1,4 +1,4 @@
-"""The requests of a group at rest to etcd, and the changes that the members find."""
+"""The requests of an idle group to etcd, and the changes that the members find."""
 
 import re
 
@@ -22,9 +22,9 @@ def calls(etcd):
 
 
 def wait_until_at_rest(etcd):
-    """Waits until the members make 30 reads of the revision and at most 5 transactions. A member makes a transaction
-    for a complete read, and after a slow read. If a member periodically read everything or checked its keys, it would
-    make about as many transactions as reads of the revision."""
+    """Waits until the members make at most 5 transactions while they make 30 reads of the revision. A member makes a
+    transaction for a complete read, and after a slow read. If a member periodically read everything or checked its
+    keys, it would make about as many transactions as reads of the revision."""
 
     def is_at_rest():
         before = calls(etcd)
@@ -50,7 +50,7 @@ def has_lease(etcd, key):
 
 
 def test_members_at_rest_read_only_the_revision_and_find_each_change():
-    # The counters are those of the whole etcd, so other tests must not use it.
+    # The counters cover the entire etcd, so other tests must not use this etcd.
     with Etcd() as etcd, Group(etcd, 3) as group:
         check(etcd, group)
 
@@ -60,7 +60,7 @@ def check(etcd, group):
         wait_until(lambda: servers_of(listed(node)) == addresses(group), "all servers in the list")
     wait_until_at_rest(etcd)
     rest = keys(etcd)
-    # Operators' settings, in the key of the group.
+    # The settings of the group, which operators change.
     for change, ack in ((lambda: etcd.overwrite("demo/settings/0", '{"ack":"writes"}'), "writes"),
                         (lambda: delete(etcd, "demo/settings/0"), "deletes")):  # fmt: skip
         change()

@@ -54,6 +54,6 @@ def test_members_notice_an_earlier_map_in_an_etcd_with_a_later_revision(tmp_path
             relay.target = port(restored)
             relay.break_connections()
             relay.is_open.set()
-            begun = time.monotonic()
+            start_time = time.monotonic()
             wait_until(lambda: all(node.seen()["slots_moving"] == "0" for node in group), "the map of the backup")
-            assert time.monotonic() - begun < READ_SECS_MAX
+            assert time.monotonic() - start_time < READ_SECS_MAX

@@ -120,9 +120,9 @@ def test_without_a_leader_nothing_hangs():
         "--cluster", "demo", "--node", "n1", "--etcd", "http://127.0.0.1:1", "--replicate-on", "127.0.0.1:0",
     ]) as node:  # fmt: skip
         for request in (b"get a\r\n", b"set a 0 0 1\r\n1\r\n", b"incr a 1\r\n", b"mg a v\r\n"):
-            begun = time.monotonic()
+            start_time = time.monotonic()
             assert ask(node, request, b"\r\n") == b"SERVER_ERROR no leader\r\n"
-            assert 0.5 < time.monotonic() - begun < 5
+            assert 0.5 < time.monotonic() - start_time < 5
         with node.connect() as sock:
             sock.sendall(b"set large 0 0 900000\r\n" + b"x" * 900_000 + b"\r\nversion\r\n")
             sock.settimeout(10)

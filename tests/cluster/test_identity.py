@@ -117,7 +117,7 @@ def test_the_secret_is_replaced_while_all_nodes_are_stopped(etcd, secrets):
 
 
 def test_a_cluster_stays_itself_when_etcd_loses_its_keys():
-    """Running nodes restore the identity, and a fresh node can join them. They do not change an etcd that contains
+    """Running nodes restore the identity, and a fresh node can join them. The nodes do not change an etcd that contains
     another cluster of this name."""
     with Etcd() as etcd, Group(etcd, 2, "--doubt", "serve") as group:
         leader = group.leader()

@@ -47,7 +47,7 @@ def test_the_ack_mode_is_set_for_the_group(etcd):
         assert unknown == (False, "larder: cluster set has no group 7 with a leader")
         wait_until(lambda: all(node.seen()["ack"] == "writes" for node in group), "the same everywhere")
         # A second after a member stops running, the leader removes it from the in-sync members, and from then on no
-        # reply waits for it. So the test repeats the set until a reply has waited.
+        # reply waits for it. The test therefore repeats the set until a reply has waited.
         wait_until(lambda: client(leader).set("a", "2") and leader.seen()["held"] != "0", "an answer that waits")
         assert "--ack writes for all nodes" in larder(etcd, "status", "set")[1]
         assert larder(etcd, "transfer-leadership", "set")[0]

@@ -48,14 +48,14 @@ class Worker(threading.Thread):
             time.sleep(PAUSE_SECS)
             size = self.sizes[self.rounds % len(self.sizes)]
             key, value = f"{self.client}-{self.rounds % 5}", value_of(self.client, self.rounds, size)
-            begun = time.monotonic()
+            start_time = time.monotonic()
             try:
                 self.round(key, value)
                 self.stored[key] = value
             except Exception as failure:  # noqa: BLE001
                 self.stored.pop(key, None)
                 text = f"{type(failure).__name__}: {failure}"[:300]
-                self.failures.append(f"{self.client} {size} B, {time.monotonic() - begun:.2f} s: {text}")
+                self.failures.append(f"{self.client} {size} B, {time.monotonic() - start_time:.2f} s: {text}")
                 self.reconnect()
             self.rounds += 1
         self.close()

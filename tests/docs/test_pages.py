@@ -45,7 +45,7 @@ def test_shell_blocks_are_valid(page):
 @pytest.mark.parametrize("arguments", list(command_lines("larderd")))
 def test_larderd_accepts_the_command_line(arguments, tmp_path):
     if "--config" in arguments:
-        # Uses the example file in the repository. This is the file that the page installs.
+        # Uses the example file in the repository, which is the file that the page installs.
         arguments[arguments.index("--config") + 1] = str(ROOT / "contrib" / "larder.toml")
     done = subprocess.run(
         [LARDERD, *arguments, "--check-config"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_SECS

@@ -54,7 +54,7 @@ def is_served(server):
 
 
 def await_a_free_connection(server):
-    """Waits until the server serves a new client. It may first have to disconnect a slow client."""
+    """Waits until the server serves a new client. The server may first have to disconnect a slow client."""
     wait_until(lambda: is_served(server), "service")
 
 
@@ -270,7 +270,7 @@ def test_watchers_that_read_nothing(start):
 
 @pytest.mark.parametrize("window", [0, 1])
 def test_answers_that_wait_in_the_connection(start, window):
-    """A peer grants a flow-control window of zero bytes or one byte. So the complete reply waits in the connection
+    """A peer grants a flow-control window of zero bytes or one byte, so the complete reply waits in the connection
     after its handler has returned."""
     with attacked(start) as server:
         with Cache(server.grpc_address) as cache:
@@ -339,11 +339,11 @@ def test_others_keep_half_of_the_memory_for_connections(start):
                     peer.send(stream, half[at : at + room], end=False)
                     at += room
                     peer.receive()
-        begun = [server.connect() for _ in range(60)]
-        for sock in begun:
+        socks = [server.connect() for _ in range(60)]
+        for sock in socks:
             sock.sendall(b"set half 0 0 40000\r\n" + bytes(20_000))
         time.sleep(1)
-        for sock in begun:
+        for sock in socks:
             sock.sendall(bytes(20_000) + b"\r\n")
             assert sock.recv(100) == b"STORED\r\n"
             sock.close()

@@ -2,7 +2,7 @@
 
 The server has one worker thread. The test pauses the server while it sends the messages, so that all messages are
 waiting when the worker resumes. The order of replies, or the CPU time, then shows how the worker divides its time.
-Neither depends on other load on the machine. """
+Neither depends on other load on the machine."""
 
 import contextlib
 import os

@@ -56,16 +56,16 @@ def is_served(server):
 
 
 def await_a_free_connection(server):
-    """Waits until the server serves a new client. It may first have to disconnect a slow client."""
+    """Waits until the server serves a new client. The server may first have to disconnect a slow client."""
     wait_until(lambda: is_served(server), "service")
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /v1/keys/a HTTP/1.1\r\nHo", PREFACE], ids=["nothing", "head", "HTTP/2"])
-def test_many_idle_connections(start, begun):
+@pytest.mark.parametrize("partial", [b"", b"GET /v1/keys/a HTTP/1.1\r\nHo", PREFACE], ids=["nothing", "head", "HTTP/2"])
+def test_many_idle_connections(start, partial):
     with attacked(start) as server:
         silent = [peer(server) for _ in range(MANY)]
         for sock in silent:
-            sock.sendall(begun)
+            sock.sendall(partial)
         assert all(is_served(server) for _ in range(20)), "idle connections make room at once"
         for sock in silent:
             sock.close()
@@ -262,8 +262,8 @@ def test_batches_that_arrive_slowly_are_given_up(start):
             # The server closes idle connections when it needs their memory.
             with contextlib.suppress(OSError):
                 sock.sendall(head + bytes(1_900_000))
-        begun = time.monotonic()
-        while time.monotonic() - begun < 7:
+        start_time = time.monotonic()
+        while time.monotonic() - start_time < 7:
             for sock in peers:
                 with contextlib.suppress(OSError):
                     sock.sendall(b"1")

@@ -93,7 +93,7 @@ def test_a_connection_with_an_endless_line_is_closed(start):
 @pytest.mark.larder
 def test_a_get_line_without_end_is_bounded(start):
     """Lines of `get`, `gets`, `gat` and `gats` have no length limit, because they may have many keys. All other lines
-    have one."""
+    have a length limit."""
     with start("-m", "64", "-t", "2") as server:
         with server.connect(timeout=2) as sock, bounded(server):
             try:

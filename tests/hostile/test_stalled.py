@@ -19,7 +19,7 @@ BUFFERED, HALVES_SECS = b"z" * 30_000, 0.02
 
 
 class Client:
-    """A well-behaved client. It checks its replies."""
+    """A well-behaved client that checks its replies."""
 
     def __init__(self, server):
         self.sock = server.connect()

@@ -59,27 +59,27 @@ def bytes_per_idle(server, count):
         return (server.rss() - before) / count
 
 
-def measure(server, asked):
+def measure(server, arguments):
     """Runs the load. Returns its latencies and the server's CPU time per request, in µs."""
     words = [
-        "--threads=1", f"--clients={asked.busy}", "--ratio=1:9", "--key-maximum=100000",
-        "--data-size=100", f"--rate={asked.rate}",
+        "--threads=1", f"--clients={arguments.busy}", "--ratio=1:9", "--key-maximum=100000",
+        "--data-size=100", f"--rate={arguments.rate}",
     ]  # fmt: skip
-    with load(server, asked.seconds, *words) as running:
+    with load(server, arguments.seconds, *words) as running:
         report = running.report()
     assert report["errors"] == 0, report
     cost = report["server"]["user_micros"] + report["server"]["system_micros"]
     return {**report["latency"], "cpu": cost}
 
 
-def compare(server, asked):
+def compare(server, arguments):
     """Runs pairs of loads, one with and one without idle connections, in alternating order. Returns the medians."""
     seen = {"without": [], "with": []}
-    for pair in range(asked.pairs):
+    for pair in range(arguments.pairs):
         for kind in ("without", "with") if pair % 2 == 0 else ("with", "without"):
-            with idle_connections(server, asked.idle if kind == "with" else 0):
+            with idle_connections(server, arguments.idle if kind == "with" else 0):
                 time.sleep(0.5)
-                seen[kind].append(measure(server, asked))
+                seen[kind].append(measure(server, arguments))
     return {
         name: {kind: statistics.median(run[name] for run in runs) for kind, runs in seen.items()}
         | {"ratio": statistics.median(
@@ -97,14 +97,14 @@ def main():
     parser.add_argument("--rate", type=int, default=20_000, help="requests per second of the busy connections (open loop)")
     parser.add_argument("--seconds", type=int, default=5, help="duration of each run")
     parser.add_argument("--pairs", type=int, default=5)
-    asked = parser.parse_args()
-    engine = "upstream" if Path(asked.server).name == "memcached" else "segment"
-    raise_descriptor_limit(asked.idle)
-    connections = str(asked.idle + asked.busy + SPARE_DESCRIPTORS)
-    with Server(asked.server, engine, ["-t", "1", "-c", connections]) as server:
-        report = {"bytes_per_idle": round(bytes_per_idle(server, asked.idle))}
-        if asked.pairs:
-            report["micros"] = compare(server, asked)
+    arguments = parser.parse_args()
+    engine = "upstream" if Path(arguments.server).name == "memcached" else "segment"
+    raise_descriptor_limit(arguments.idle)
+    connections = str(arguments.idle + arguments.busy + SPARE_DESCRIPTORS)
+    with Server(arguments.server, engine, ["-t", "1", "-c", connections]) as server:
+        report = {"bytes_per_idle": round(bytes_per_idle(server, arguments.idle))}
+        if arguments.pairs:
+            report["micros"] = compare(server, arguments)
     print(json.dumps(report, indent=2))
 
 

@@ -68,7 +68,7 @@ def fill(sock, items):
 
 
 def under_load(server, operate, *options):
-    """Runs `operate()` during a load that lasts longer than it. Returns the load's report."""
+    """Runs `operate()` during a load that lasts longer than the call. Returns the load's report."""
     for seconds in LOAD_SECS:
         with load(server, seconds, *options) as running:
             operate()

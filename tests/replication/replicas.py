@@ -100,7 +100,7 @@ class Relay:
     def __init__(self, target):
         self.target = target
         self.bytes_per_second = None
-        # Set it to a `bytearray` to record all relayed bytes.
+        # A `bytearray` that receives all relayed bytes; None to record nothing.
         self.seen = None
         self.is_open = threading.Event()
         self.is_open.set()

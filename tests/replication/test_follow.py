@@ -65,9 +65,9 @@ class Writers:
         try:
             client = pymemcache.Client(("127.0.0.1", self.leader.port), timeout=30)
             while not self.end.is_set():
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 self._request(client, draw, f"w{draw.randrange(self.keys)}")
-                self.slowest = max(self.slowest, time.monotonic() - begun)
+                self.slowest = max(self.slowest, time.monotonic() - start_time)
                 self.requests += 1
         except Exception as fault:
             self.faults.append(fault)
@@ -214,10 +214,10 @@ def test_a_slow_link_causes_a_full_sync_and_delays_no_client():
         with follower(relay.port) as copy:
             wait_for_equality(leader, copy)
             relay.is_open.clear()
-            begun = time.monotonic()
+            start_time = time.monotonic()
             for number in range(4):
                 fill(leader, 50_000, prefix=f"p{number}/", length=100)
-            assert time.monotonic() - begun < 20
+            assert time.monotonic() - start_time < 20
             relay.is_open.set()
             wait_until(lambda: int(replication(copy, "full_syncs_received")) >= 2, "another copy")
             wait_for_equality(leader, copy)

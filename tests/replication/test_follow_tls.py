@@ -175,10 +175,10 @@ def test_silent_peers_do_not_block_followers(tls):
                 sock.sendall(hello[: number % 3 * len(hello) // 2])
             except OSError:
                 pass
-        begun = time.monotonic()
+        start_time = time.monotonic()
         with follower(leader.replication_port, *tls) as copy:
             wait_for_equality(leader, copy)
-            assert time.monotonic() - begun < 15
+            assert time.monotonic() - start_time < 15
             for sock in silent:
                 sock.close()
             assert leader.rss() < 64 << 20

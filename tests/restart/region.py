@@ -33,7 +33,7 @@ class Region:
         self.file = self.folder / "region"
 
     def start(self, *options, **more):
-        """Starts a server with this file. If it still runs at the end of the `with` block, the block stops it."""
+        """Starts a server with this file. The end of the `with` block stops a server that still runs."""
         server = self.launch("-e", str(self.file), *options, **more)
         self.servers.append(server)
         return server

@@ -1,5 +1,5 @@
-"""The system clock is wrong at the first start with a memory file. After a restart with the right clock, absolute times
-are interpreted as Unix times, and items keep their lifetimes."""
+"""The system clock is wrong at the first start with a memory file. After a restart with the correct clock, absolute
+times are interpreted as Unix times, and items keep their lifetimes."""
 
 import struct
 import time

@@ -44,8 +44,8 @@ def damaged(stored, start):
 
 
 def survives(region, contents=None):
-    """Starts a server with the file. If it starts, checks that no value is wrong, that it works, and that the next
-    server has its items. Returns `restart_state`, or None if the server refuses to start."""
+    """Starts a server with the file. If the server starts, checks that no value is wrong, that the server works, and
+    that the next server has its items. Returns `restart_state`, or None if the server refuses to start."""
     try:
         server = region.start(*OPTIONS)
     except ExitedAtStart as refused:
@@ -132,20 +132,20 @@ def test_a_longer_file(damaged, more):
     survives(region, contents)
 
 
-def flip(region, places, rng):
+def flip(region, offsets, rng):
     """Changes the bytes at these offsets."""
     with open(region.file, "r+b") as file:
-        for place in places:
-            file.seek(place)
+        for offset in offsets:
+            file.seek(offset)
             byte = file.read(1)[0]
-            file.seek(place)
+            file.seek(offset)
             file.write(bytes([byte ^ rng.randrange(1, 256)]))
 
 
-@pytest.mark.parametrize("place", [0, 1, 7, 8, 12, 16, 24, 32, 40, 48, 56, 64, 100, 128, 256, 1000, 4095])
-def test_a_flipped_byte_of_the_header(damaged, place):
+@pytest.mark.parametrize("offset", [0, 1, 7, 8, 12, 16, 24, 32, 40, 48, 56, 64, 100, 128, 256, 1000, 4095])
+def test_a_flipped_byte_of_the_header(damaged, offset):
     region, contents = damaged
-    flip(region, [place], random.Random(place))
+    flip(region, [offset], random.Random(offset))
     survives(region, contents)
 
 
@@ -187,10 +187,10 @@ def test_a_region_of_another_boot(damaged):
     with open(region.file, "rb") as file:
         head = file.read(HEAD)
     forms = [big, big[::-1], big[7::-1] + big[:7:-1], boot.encode()]
-    place = max(head.find(form) for form in forms)
-    if place < 0:
+    offset = max(head.find(form) for form in forms)
+    if offset < 0:
         pytest.skip("the header has the boot id in another form")
-    flip(region, [place], random.Random(1))
+    flip(region, [offset], random.Random(1))
     assert survives(region, contents) in ("cold", None)
 
 

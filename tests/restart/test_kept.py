@@ -11,7 +11,7 @@ from region import ENDS, assert_warm, end, state, wait_past
 from server import wait_until
 from tiers import long
 
-# The default tier tests one signal that the server handles, and SIGKILL. The long tier tests the others.
+# The default tier tests one signal that the server handles, and SIGKILL. The long tier tests the other signals.
 NAMES = [name if name in ("SIGTERM", "SIGKILL") else long(name) for name in ENDS]
 pytestmark = [pytest.mark.larder, pytest.mark.parametrize("name", NAMES)]
 
@@ -100,7 +100,7 @@ def test_a_client_may_choose_the_highest_cas(region, name):
 
 
 def test_meta_states_are_kept(region, name):
-    """Tests stale items, the right to recompute an item, the fetched state, and binary keys."""
+    """Tests stale items, recache leases, the fetched state, and binary keys."""
     server = region.start()
     assert ask(server, b"ms stale 5 T0\r\nvalue") == b"HD"
     assert ask(server, b"md stale I T1000") == b"HD"

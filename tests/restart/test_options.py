@@ -88,7 +88,7 @@ def test_a_lower_limit_evicts_step_by_step(region, name):
     kept = filled.compare(server, may_miss=True)
     assert 0.5 * 48 * MIB <= kept * 10_000 <= 48 * MIB
     assert limit(server) == 48 * MIB
-    # The next restart keeps the remaining items, also under a higher limit.
+    # The next restart keeps the remaining items, even with a higher limit.
     rest = Snapshot(server, filled.items)
     server = region.restart(server, name, "-m", "192")
     assert rest.compare(server) == len(rest.live())

@@ -11,8 +11,8 @@ from clusters import Cluster, Twemproxy, receive
 from server import TIMEOUT_SECS
 
 KEYS = 5000
-# Lengths around the size of twemproxy's buffers (16 KiB) and around the length above which larderd stores and sends
-# values in pieces (64 KiB), and further lengths up to nearly the maximum.
+# Lengths around 16 KiB, the size of twemproxy's buffers, and around 64 KiB, above which larderd stores and sends values
+# in pieces, and further lengths up to nearly the maximum.
 LENGTHS = [0, 1, 100, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 262_144, 900 << 10]
 # Requests for the key, and the replies.
 EXCHANGES = [

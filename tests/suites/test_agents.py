@@ -2,7 +2,7 @@
 empty server, an evicting server, a server with flash and a server with tags: the agents' figures equal those of the
 server, and are plausible.
 
-The test unpacks the packages instead of installing them, because some of them would start services. """
+The test unpacks the packages instead of installing them, because some of them would start services."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ def server(request, start, tmp_path_factory):
 
 
 def fill(server, kind):
-    """Stores items, reads some items and some missing keys, and lets some items expire or drops their tags."""
+    """Stores items, reads some items and some missing keys, and makes some items expire or drops their tags."""
     if kind == "empty":
         return
     value, count = (b"x" * 600, ITEMS) if kind != "tagged" else (b"x" * 10, 2000)

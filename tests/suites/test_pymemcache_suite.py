@@ -1,4 +1,4 @@
-"""Runs pymemcache's own integration tests against larderd. Its package contains them."""
+"""Runs pymemcache's own integration tests against larderd. pymemcache's package contains these tests."""
 
 import re
 import subprocess

@@ -1,7 +1,7 @@
 """The tests of redis-py (commands, locks, pipelines, near caches) and of django-redis, against larderd.
 
-The source archive of the installed version contains them. A test may fail only because it uses a command in `UNKNOWN`
-or `UNKNOWN_OF_COMMANDS`, or for a reason in `REASONS`.
+The source archives of the installed versions contain these tests. A test may fail only because it uses a command in
+`UNKNOWN` or `UNKNOWN_OF_COMMANDS`, or for a reason in `REASONS`.
 """
 
 import importlib.metadata
@@ -90,8 +90,8 @@ def is_unknown(message, commands):
 
 
 def check(report, done, count, unknown=UNKNOWN, reasons=()):
-    """Fails in three cases: a test outside `reasons` has failed, and not because of a command in `unknown`; a test in
-    `reasons` has passed; or fewer than `count` tests have passed. Does not check why the tests in `reasons` have
+    """Fails if a test outside `reasons` has failed for a reason other than a command in `unknown`, if a test in
+    `reasons` has passed, or if fewer than `count` tests have passed. Does not check why the tests in `reasons` have
     failed."""
     assert report.exists(), done.stdout[-4000:] + done.stderr[-4000:]
     failed, passed = outcomes(report)
@@ -140,7 +140,7 @@ def test_django_redis(start, tmp_path):
     sources, report = tmp_path / "sources", tmp_path / "report.xml"
     shutil.copytree(source("django-redis"), sources)
     with start("-o", "resp_db=15", resp=True) as server:
-        # The settings contain the port of a server, which is replaced by the port of this server.
+        # The settings contain the port of a server. Replaces it by the port of this server.
         for file in (sources / "tests").rglob("*.py"):
             file.write_text(file.read_text().replace(":6379", f":{server.resp_port}"))
         done = subprocess.run(

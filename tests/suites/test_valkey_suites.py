@@ -1,7 +1,7 @@
 """Valkey's own tests of strings, expiries, keys, transactions, the protocol and tracking, against larderd.
 
-Debian's source archive of Valkey contains them. A test may fail because of a command or a setting that Larder does not
-have, or for another reason that this file lists.
+Debian's source archive of Valkey contains these tests. A test may fail because of a command or a setting that Larder
+does not have, or for another reason that this file lists.
 """
 
 import re
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.larder, pytest.mark.long]
 UNKNOWN_COMMANDS = """
     debug hmset hset lcs lpush reply rpush sadd save shutdown srandmember xgroup zadd
     """.split()
-# Settings that Larder does not have. They concern replication, files on disk, scripts, and types other than strings.
+# Settings that Larder does not have, for replication, files on disk, scripts, and types other than strings.
 UNKNOWN_SETTINGS = """
     appendonly availability-zone import-mode list-max-listpack-size lua-time-limit min-replicas-to-write
     repl-ping-replica-period replica-serve-stale-data tracking-table-max-keys

@@ -72,7 +72,7 @@ pub unsafe extern "C" fn larder_options_connect_timeout(
 
 /// Makes each call use a connection of its own from a pool with at most `max` connections per
 /// server. 0 counts as 1. If all connections are in use, a call waits. [Default: calls share
-/// connections. Each server has as many as there are CPU cores, at most 4]
+/// connections, one per CPU core and at most 4 per server]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it.
@@ -119,10 +119,10 @@ pub unsafe extern "C" fn larder_options_login(
 /// - `server_name`: the name that the certificates of all servers must contain. [Default: the host
 ///   of each server; `localhost` for unix sockets]
 ///
-/// Only this call reads the files. If a file or the name is unusable, it returns
-/// LARDER_STATUS_INVALID_ARGUMENT and leaves the options unchanged, and larder_error_message()
-/// names the file. If the certificate of a server is invalid, the calls of the client return
-/// LARDER_STATUS_CONNECT. [Default: no encryption]
+/// This call reads the files, and later changes of the files have no effect. If a file or the name
+/// is unusable, the call returns LARDER_STATUS_INVALID_ARGUMENT and leaves the options unchanged,
+/// and larder_error_message() names the file. If the certificate of a server is invalid, the calls
+/// of the client return LARDER_STATUS_CONNECT. [Default: no encryption]
 ///
 /// # Safety
 /// `options` is NULL or valid, and no other thread uses it. The other arguments are NULL or end
@@ -155,10 +155,10 @@ pub unsafe extern "C" fn larder_options_tls(
 }
 
 /// Opens a client for the server at an address: HOST, HOST:PORT, [V6]:PORT, or the path of a unix
-/// socket. Separate the addresses of several servers by commas. Rendezvous hashing distributes keys
-/// over the servers, and the order of the addresses does not matter. `options` may be NULL, and may
-/// be freed after the call. This call resolves host names. Later calls open connections on demand.
-/// larder_close() closes the client.
+/// socket. Separate the addresses of several servers with commas. Rendezvous hashing distributes
+/// keys over the servers, and the order of the addresses does not matter. `options` may be NULL,
+/// and may be freed after the call. This call resolves host names. The calls of the client open
+/// connections on demand. larder_close() closes the client.
 ///
 /// # Safety
 /// `address` is NULL or ends with a zero. `options` is NULL or valid, and no thread changes it

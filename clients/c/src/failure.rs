@@ -46,8 +46,8 @@ fn text(text: &str) -> CString {
 /// it after a success. A panic becomes [`Status::Panic`].
 pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status {
     let panicked = || Failure::new(Status::Panic, "bug in the library: it panicked");
-    let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked()));
-    let (status, failure) = match done {
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked()));
+    let (status, failure) = match result {
         Ok(status) => (status, Failure::default()),
         Err(failure) => (failure.status.unwrap_or(Status::Other), failure),
     };
@@ -56,7 +56,7 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<Status, Failure>) -> Status 
 }
 
 /// Describes the error of this thread's last call. The description is empty if the call returned no
-/// error. It is valid until the thread's next call.
+/// error. The pointer is valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn larder_error_message() -> *const c_char {
     LAST.with_borrow(|last| last.message.as_ptr())

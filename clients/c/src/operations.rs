@@ -27,8 +27,7 @@ unsafe fn target<'t>(
     Ok((&client.0, key))
 }
 
-/// Looks up a key with `call`. Writes a pointer to the value to `value`, or NULL if no value was
-/// found.
+/// Looks up a key with `call`. Sets `*value` to the found value, or to NULL if no value was found.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes. `value` is NULL or
@@ -98,8 +97,8 @@ unsafe fn count(
     })
 }
 
-/// Carries out a call that returns whether the item existed. Returns `NotFound` if the item did not
-/// exist.
+/// Runs `call`, which returns whether the item existed. Returns [`Status::NotFound`] if the item
+/// did not exist.
 ///
 /// # Safety
 /// `client` is NULL or valid. `key` is NULL or has `key_len` readable bytes.
@@ -366,8 +365,8 @@ pub unsafe extern "C" fn larder_touch(
     unsafe { find(client, (key, key_len), |client, key| client.touch(key, ttl)) }
 }
 
-/// Adds `delta` to a number, modulo 2^64. If the call succeeds, writes the new number to `number`,
-/// unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
+/// Adds `delta` to a number, modulo 2^64. If the call succeeds and `number` is not NULL, writes the
+/// new number to `number`. Returns LARDER_STATUS_NOT_FOUND if the item does not exist, and
 /// LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 ///
 /// # Safety
@@ -385,8 +384,8 @@ pub unsafe extern "C" fn larder_incr(
     unsafe { count(client, (key, key_len), number, |client, key| client.incr(key, delta)) }
 }
 
-/// Subtracts `delta` from a number, but not below 0. If the call succeeds, writes the new number to
-/// `number`, unless `number` is NULL. Returns LARDER_STATUS_NOT_FOUND if the item does not exist,
+/// Subtracts `delta` from a number, but not below 0. If the call succeeds and `number` is not NULL,
+/// writes the new number to `number`. Returns LARDER_STATUS_NOT_FOUND if the item does not exist,
 /// and LARDER_STATUS_NOT_A_NUMBER if its value is not a number.
 ///
 /// # Safety

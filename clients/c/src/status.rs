@@ -22,7 +22,7 @@ pub enum Status {
     InvalidArgument = 16,
     /// The key is empty or too long.
     Key = 17,
-    /// The value exceeds the length that any server accepts.
+    /// The value is longer than any server accepts.
     ValueTooLong = 18,
     /// The server is unreachable or refuses connections, its name cannot be resolved, or the TLS
     /// handshake failed.

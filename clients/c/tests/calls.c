@@ -1,6 +1,6 @@
-// Tests all calls with the server at the address argv[1]. The arguments `logins ADDRESS` test the login instead. `tls
-// ADDRESS MUTUAL FOLDER` tests TLS with two servers: the server at MUTUAL requires a client certificate. tests/check
-// runs this program under valgrind.
+// Tests all calls with the server at the address argv[1]. With the arguments `logins ADDRESS`, tests the login instead.
+// With `tls ADDRESS MUTUAL FOLDER`, tests TLS with two servers: the server at MUTUAL requires a client certificate.
+// tests/check runs this program under valgrind.
 
 #include <larder.h>
 
@@ -222,7 +222,7 @@ static larder_status set_tls(larder_options *options, tls_settings tls) {
 }
 
 // Opens a client. Without settings, its connections are not encrypted.
-static larder_client *opened(const char *address, const tls_settings *tls) {
+static larder_client *open_client(const char *address, const tls_settings *tls) {
   larder_options *options = larder_options_new();
   larder_options_timeout(options, 60000);
   larder_options_connect_timeout(options, 60000);
@@ -236,7 +236,7 @@ static larder_client *opened(const char *address, const tls_settings *tls) {
 
 // Checks that a lookup fails. Returns whether the error contains `text`.
 static int fails(const char *address, const tls_settings *tls, const char *text, larder_status status) {
-  larder_client *client = opened(address, tls);
+  larder_client *client = open_client(address, tls);
   larder_value *value;
   larder_status got = larder_get(client, K("key"), &value);
   CHECK(got >= LARDER_STATUS_INVALID_ARGUMENT);
@@ -280,7 +280,7 @@ static void encrypted(const char *address, const char *mutual) {
   char *value = malloc(300000);
   memset(value, 'v', 300000);
   for (size_t n = 0; n < sizeof accepted / sizeof accepted[0]; n++) {
-    larder_client *client = opened(accepted[n].address, accepted[n].tls);
+    larder_client *client = open_client(accepted[n].address, accepted[n].tls);
     larder_value *found;
     CHECK(larder_set(client, K("key"), value, 300000, 0, 0) == LARDER_STATUS_OK);
     CHECK(larder_get(client, K("key"), &found) == LARDER_STATUS_OK && equals(found, value, 300000));
@@ -294,7 +294,8 @@ static void encrypted(const char *address, const char *mutual) {
   CHECK(fails(address, &other, untrusted, LARDER_STATUS_CONNECT));
   CHECK(fails(address, &of_system, untrusted, LARDER_STATUS_CONNECT));
   CHECK(fails(address, &wrong, "not for other.test", LARDER_STATUS_CONNECT));
-  // A server refuses a client after the handshake. When it closes the connection, the reason may be lost.
+  // A server refuses a client after the handshake, and the client can lose the reason when the server closes the
+  // connection.
   int has_reason = 0;
   for (int n = 0; n < 500 && !has_reason; n++)
     has_reason = fails(mutual, &trusting, "CertificateRequired", LARDER_STATUS_CONNECTION);

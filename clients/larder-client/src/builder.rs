@@ -88,7 +88,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Returns the time at which the lifetime of a connection opened at `now` ends, or `None`
     /// without a [`lifetime`](Builder::lifetime). The end is random within the last fifth of the
-    /// lifetime, so connections that were opened together do not expire together.
+    /// lifetime, so that connections that were opened together do not expire together.
     pub(crate) fn expiry(&self, now: Instant) -> Option<Instant> {
         let share = 0.8 + 0.2 * rand::random::<f64>();
         self.lifetime_max.map(|lifetime| now + lifetime.mul_f64(share))
@@ -140,7 +140,7 @@ impl<C> Builder<C> {
         }
     }
 
-    /// Sets the time limit of a call, at least 1 ms. It includes the wait for a connection.
+    /// Sets the time limit of a call, at least 1 ms. The limit includes the wait for a connection.
     /// [Default: 1 s]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.settings.timeout = time.clamp(TIME_MIN, TIME_MAX);
@@ -165,9 +165,9 @@ impl<C> Builder<C> {
     /// Makes all calls share up to this many connections per server, from 1 to 1,024. One write can
     /// carry the requests of several callers. Replies arrive in the order of the requests, so a
     /// slow reply delays later replies. Each connection carries up to 1,024 calls, and further
-    /// calls wait. The client opens another connection when the open ones are busy. If some replies
-    /// are slow, for example reads from flash, use a pool of [`connections`](Self::connections).
-    /// [Default: the number of cores, at most 4]
+    /// calls wait. The client opens another connection when the open connections are busy. If some
+    /// replies are slow, for example reads from flash, use a pool of
+    /// [`connections`](Self::connections). [Default: the number of cores, at most 4]
     pub fn shared(mut self, connections: usize) -> Self {
         self.settings.transport = Transport::Shared(connections.clamp(1, 1024));
         self
@@ -203,8 +203,8 @@ impl<C> Builder<C> {
     }
 
     /// Refreshes the list of servers with `discovery`, which resolves or queries the configured
-    /// addresses. Building the client blocks until it has the first list. Each later list replaces
-    /// the previous one. Servers in both lists keep their connections, and calls under way
+    /// addresses. Building the client blocks until the first list is available. Each later list
+    /// replaces the previous one. Servers in both lists keep their connections, and calls under way
     /// continue. If a refresh fails, the client keeps the current list. [Default: the configured
     /// list]
     ///
@@ -219,9 +219,9 @@ impl<C> Builder<C> {
         self
     }
 
-    /// Sets the interval between refreshes by [`discovery`](Self::discovery). The client varies it
-    /// randomly by ± 10 %. After a server fault, the client refreshes at once, but at most once per
-    /// second. [Default: 60 s]
+    /// Sets the interval between refreshes by [`discovery`](Self::discovery). The client varies the
+    /// interval randomly by ± 10 %. After a server fault, the client refreshes at once, but at most
+    /// once per second. [Default: 60 s]
     pub fn discovery_interval(mut self, every: Duration) -> Self {
         self.discovery_interval = every.clamp(TIME_MIN, TIME_MAX);
         self
@@ -247,9 +247,9 @@ impl<C> Builder<C> {
     /// not contain spaces, and memcached accepts no spaces in passwords either. [Default: no login]
     ///
     /// The password is sent in clear text, so use TLS or a unix socket on untrusted networks.
-    /// Errors and `Debug` do not show it. A refused login fails with [`ErrorKind::Login`]. A server
-    /// without logins treats the request as a store of the key `login` that expires at once, and
-    /// the client then works as if no login were set.
+    /// Errors and `Debug` do not contain the password. If the server refuses the login, calls fail
+    /// with [`ErrorKind::Login`]. A server without logins treats the request as a store of the key
+    /// `login` that expires at once, and the client then works as if no login were set.
     ///
     /// ```no_run
     /// use larder_client::blocking::Client;
@@ -282,7 +282,8 @@ impl<C> Builder<C> {
     }
 
     /// Builds the servers, and starts discovery if configured. `resolve` returns a server's socket
-    /// addresses. If it returns none, the first call to the server resolves the name.
+    /// addresses. If `resolve` returns an empty list, the first call to the server resolves the
+    /// name.
     ///
     /// # Errors
     /// An address or the login is invalid, `resolve` fails, a TLS file is unusable, no server has a
@@ -326,7 +327,7 @@ impl<C> Builder<C> {
         Ok(ListFinder { discovery, seeds, timeout: self.settings.connect_timeout })
     }
 
-    /// Builds the servers of a list. A server whose address is also in the old list is kept,
+    /// Builds the servers of a list. Reuses a server whose address is also in the old list,
     /// together with its connections.
     fn make<S: ServerHandle>(
         &self,
@@ -385,8 +386,8 @@ fn parse(name: &str) -> Result<Address, Error> {
     name.parse().map_err(|error| connect(io::Error::new(io::ErrorKind::InvalidInput, error)))
 }
 
-/// Returns the ring node of a server. If the host is a name, the node includes its first IPv4
-/// address.
+/// Returns the ring node of a server. If the host is a name, the node includes the first IPv4
+/// address of the name.
 fn node(address: &Address, resolved: &[SocketAddr]) -> Node {
     match address {
         Address::Unix(path) => Node::unix(path.to_string_lossy()),

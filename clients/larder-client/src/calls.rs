@@ -71,7 +71,7 @@ macro_rules! calls {
             self.store(StoreMode::Set, key.as_ref(), new_item(value.as_ref(), ttl), None)$($await)*
         }
 
-        /// Stores an item with flags. Flags are a number that the server stores with the value.
+        /// Stores an item with flags: a number that the server stores with the value.
         ///
         /// # Errors
         /// See [`Client`].

@@ -49,18 +49,18 @@ macro_rules! computing {
         /// Returns the value of an item. If there is none, calls `compute` and stores the result.
         ///
         /// If many callers miss the same value, in one process or several, one caller computes it
-        /// and the others wait. An old value may exist: a value that is [stale](Lease::stale),
-        /// expires [soon](Lease::early) or was [invalidated](Self::invalidate). The other callers
-        /// then get the old value at once. If the computation fails or its caller gives up, a
-        /// waiting caller calls its own `compute`. If the computation fails while there is an old
-        /// value, its caller gets the error, and the others get the old value until it expires. If
-        /// the key is invalidated, removed or stored during a computation with a lease, the
-        /// computed value is returned, but not stored.
+        /// and the others wait. If an old value exists, the other callers get it at once instead of
+        /// waiting. An old value is a value that is [stale](Lease::stale), expires
+        /// [soon](Lease::early) or was [invalidated](Self::invalidate). If the computation fails or
+        /// its caller gives up, a waiting caller calls its own `compute`. If the computation fails
+        /// while there is an old value, its caller gets the error, and the others get the old value
+        /// until it expires. If the key is invalidated, removed or stored during a computation with
+        /// a lease, the computed value is returned, but not stored.
         ///
-        /// The computation has no deadline. Callers of the same client wait for it without limit.
-        /// Callers of other clients wait up to the timeout of a call, and then compute the value
-        /// themselves without storing it. `compute` must not call this function for the same key:
-        /// that call would deadlock.
+        /// The computation has no deadline. Callers of the same client wait for the computation
+        /// without limit. Callers of other clients wait up to the timeout of a call, and then
+        /// compute the value themselves without storing it. `compute` must not call this function
+        /// for the same key: that call would deadlock.
         ///
         /// If the cache fails, the value is computed once for all concurrent callers of this
         /// client, and is not stored.
@@ -157,9 +157,9 @@ macro_rules! computing {
             Ok(ComputeStep::Compute(permit, None))
         }
 
-        /// Looks up a key and requests a lease. If `read` rejects the value, removes it, so that a
-        /// caller computes a new value. Keeps the value if this caller got the lease, or if the
-        /// value has no CAS.
+        /// Looks up a key and requests a lease. If `read` rejects the value, removes the value, so
+        /// that a caller computes a new value. Keeps the value if this caller got the lease, or if
+        /// the value has no CAS.
         $($async)? fn look_up<T>(
             &self,
             key: Key<'_>,
@@ -194,10 +194,10 @@ macro_rules! computing {
             Ok(item.map_or(LeaseAnswer::Missing, LeaseAnswer::Value))
         }
 
-        /// Stores a computed value and gives it to waiting callers. They get the value even if the
-        /// server fails to store it. If the computation or the encoding failed, the call was
-        /// interrupted, or the client is closed, one of the waiting callers computes the value
-        /// instead.
+        /// Stores a computed value and passes it to waiting callers. These callers get the value
+        /// even if the server fails to store it. If the computation or the encoding failed, the
+        /// call was interrupted, or the client is closed, one of the waiting callers computes the
+        /// value instead.
         pub(crate) $($async)? fn finish<T, E>(
             &self,
             permit: ComputePermit,

@@ -25,20 +25,20 @@ pub enum Discovery {
     /// over them, so the order of the DNS reply does not matter.
     Dns,
     /// The command `config get cluster` of memcached services with auto discovery. The client sends
-    /// the command to the configured servers and uses the reply with the highest version. It
-    /// ignores replies with a lower version than its current list.
+    /// the command to the configured servers and uses the reply with the highest version. The
+    /// client ignores replies with a lower version than its current list.
     Cluster,
 }
 
-/// The minimum time between two refreshes. A shorter discovery interval replaces it.
+/// The minimum time between two refreshes, unless the discovery interval is shorter.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The client stops reading a reply after this many bytes.
+/// The number of bytes after which the client stops reading a reply.
 const REPLY_LEN_MAX: usize = 1 << 20;
 
 /// A list of servers with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VersionedList {
-    /// The version of the list. It grows with each change. Always 0 for `Dns`.
+    /// The version of the list, which increases with each change. Always 0 for `Dns`.
     pub(crate) version: u64,
     pub(crate) servers: Vec<ListedServer>,
 }
@@ -66,7 +66,7 @@ impl ListFinder {
     }
 
     fn resolve(&self) -> io::Result<VersionedList> {
-        let (mut servers, mut known) = (Vec::new(), BTreeSet::new());
+        let (mut servers, mut unique) = (Vec::new(), BTreeSet::new());
         for (listed, address, _) in &self.seeds {
             let weight = listed.weight;
             match address {
@@ -74,7 +74,7 @@ impl ListFinder {
                 Address::Host(host, port) => {
                     let addresses: BTreeSet<SocketAddr> =
                         (host.as_str(), *port).to_socket_addrs()?.collect();
-                    let new = addresses.into_iter().filter(|address| known.insert(*address));
+                    let new = addresses.into_iter().filter(|address| unique.insert(*address));
                     servers.extend(new.map(|address| (address.to_string(), weight).into()));
                 }
             }
@@ -164,7 +164,7 @@ fn parse(reply: &[u8]) -> Option<VersionedList> {
 }
 
 /// Spawns the thread that refreshes the list until the client is closed or dropped. `make` builds
-/// the servers of a list, and keeps servers that are also in the current list. If it returns
+/// the servers of a list, and keeps servers that are also in the current list. If `make` returns
 /// `None`, the current list stays.
 ///
 /// # Errors
@@ -176,17 +176,19 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
     every: Duration,
     make: impl Fn(&[ListedServer], &Servers<S>) -> Option<Servers<S>> + Send + 'static,
 ) -> io::Result<()> {
-    let mut known = first;
+    let mut current = first;
     let refresh_list = move || {
         loop {
-            // The intervals vary randomly: clients that started at the same time must not query at
-            // the same time.
+            // The intervals vary randomly, so that clients that started at the same time do not
+            // query at the same time.
             let pause = every.mul_f64(0.9 + 0.2 * rand::random::<f64>());
             if !refresh.wait(PAUSE_MIN.min(pause), pause) {
                 return;
             }
             let found = match finder.find() {
-                Ok(found) if found.version >= known.version && found.servers != known.servers => {
+                Ok(found)
+                    if found.version >= current.version && found.servers != current.servers =>
+                {
                     found
                 }
                 // The servers stay unchanged if the refresh failed, the version is older, or the
@@ -196,7 +198,7 @@ pub(crate) fn spawn_refresh<S: ServerHandle + Send + Sync + 'static>(
             let Some(group) = group.upgrade() else { return };
             if let Some(servers) = make(&found.servers, &group.servers()) {
                 group.replace(servers);
-                known = found;
+                current = found;
             }
         }
     };

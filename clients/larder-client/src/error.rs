@@ -36,9 +36,10 @@ pub enum ErrorKind {
     #[error("cannot connect: {0}")]
     Connect(Arc<io::Error>),
     /// The server refused the login, or the user name is invalid. The client has not sent the
-    /// request. Only an operator can correct this, so the error is not a [fault](Error::is_fault):
-    /// the client neither fails over to another server nor treats a lookup as a miss.
-    /// `get_or_compute` still computes the value. Later calls try to log in again.
+    /// request. Only an operator can correct the login, so the error is not a
+    /// [fault](Error::is_fault): the client neither fails over to another server nor treats a
+    /// lookup as a miss. `get_or_compute` still computes the value. Later calls try to log in
+    /// again.
     #[error("login refused: {0}")]
     Login(Box<str>),
     /// The breaker of the server is open after several faults in a row. The call failed without
@@ -160,7 +161,8 @@ impl Error {
         Self { kind, server: None, is_ambiguous, is_echo: false }
     }
 
-    /// Creates the error of a call whose change has certainly not happened and will not happen.
+    /// Creates the error of a call whose requested change has certainly not happened and will not
+    /// happen.
     pub(crate) fn definite(kind: ErrorKind) -> Self {
         Self::new(kind, false)
     }
@@ -188,8 +190,8 @@ impl Error {
         &self.kind
     }
 
-    /// Returns whether the requested change may have happened. If false, it has not happened and
-    /// will not happen.
+    /// Returns whether the requested change may have happened. If the result is false, the change
+    /// has not happened and will not happen.
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.is_ambiguous

@@ -13,8 +13,8 @@ pub struct Item {
     pub value: Bytes,
     /// The client flags: a number that is stored with the value.
     pub flags: u32,
-    /// The CAS unique. It changes with each change of the item. `None` if the call did not request
-    /// it or the server did not send it.
+    /// The CAS unique, which changes with each change of the item. `None` if the call did not
+    /// request it or the server did not send it.
     pub cas: Option<u64>,
 }
 

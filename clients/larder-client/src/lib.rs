@@ -64,16 +64,16 @@
 //! # Guarantees
 //!
 //! - **No caller gets another caller's value.** The client closes a connection after an unexpected
-//!   reply, and a pooled connection also after an abandoned call. On a shared connection, the
-//!   client drops the reply to an abandoned call when it arrives. It checks the key of each hit, or
-//!   a hash of the key if it sent the key in base64. It matches replies without a key (numbers,
-//!   `STORED`, misses) to requests only by their order. The client does not reuse a connection with
-//!   unsolicited input. One gap remains: if a server sends a second reply to one request, and this
-//!   reply arrives late, the next call can get it.
+//!   reply. It also closes a pooled connection after an abandoned call. On a shared connection, the
+//!   client drops the reply to an abandoned call when the reply arrives. It checks the key of each
+//!   hit, or a hash of the key if it sent the key in base64. It matches replies without a key
+//!   (numbers, `STORED`, misses) to requests only by their order. The client does not reuse a
+//!   connection with unsolicited input. One gap remains: if a server sends a second reply to one
+//!   request, and this reply arrives late, the next call can get this reply.
 //! - **Calls end by their deadline** ([`Builder::timeout`]). The deadline includes the wait for a
 //!   connection. There are two exceptions: `update` and `get_or_compute` make several requests,
 //!   each with a deadline of its own, and `get_or_compute` also waits for the computation.
-//! - **An error says whether the change may have happened** ([`Error::is_ambiguous`]). The client
+//! - **An error states whether the change may have happened** ([`Error::is_ambiguous`]). The client
 //!   repeats a request only if it has sent no byte of the request, or if the request changes no
 //!   value.
 #![forbid(unsafe_code)]

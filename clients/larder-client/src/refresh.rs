@@ -4,8 +4,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A signal to the thread that refreshes a client's list of servers. The client's calls share it
-/// with that thread.
+/// A signal to the thread that refreshes a client's list of servers. The client's calls share the
+/// signal with that thread.
 #[derive(Debug, Default)]
 pub(crate) struct RefreshSignal {
     state: Mutex<State>,

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 /// The TLS settings of a client's connections, for [`Builder::tls`](crate::Builder::tls).
 ///
-/// The client uses TLS 1.2 or 1.3. It checks two things before it sends any byte of a request. A CA
-/// of the system, or a CA in the [`ca_file`](Self::ca_file) if that is set, must have signed the
-/// server's certificate. The certificate must contain the host of the server's address, or the
-/// [`server_name`](Self::server_name) if that is set.
+/// The client uses TLS 1.2 or 1.3. Before the client sends any byte of a request, it checks the
+/// server's certificate. A CA of the system, or a CA in the [`ca_file`](Self::ca_file) if that is
+/// set, must have signed the certificate. The certificate must contain the host of the server's
+/// address, or the [`server_name`](Self::server_name) if that is set.
 ///
 /// ```no_run
 /// use larder_client::{Tls, blocking::Client};
@@ -130,8 +130,8 @@ impl Tls {
     ) -> io::Result<impl Fn(&Address) -> io::Result<Connector> + use<'_>> {
         let config = match &self.loaded {
             // Each client has a session cache of its own. With a shared cache, a forked process
-            // could not build a client if another thread of its parent had locked the cache at the
-            // fork.
+            // could not build a client if another thread of its parent had held the lock of the
+            // cache at the fork.
             Some(Loaded(config)) => {
                 let mut config = ClientConfig::clone(config);
                 config.resumption = Resumption::default();

@@ -1,5 +1,5 @@
 //! Hooks into the waits of blocking calls. The binding for an interpreter with a global lock uses
-//! them to release the lock during a wait.
+//! these hooks to release the lock during a wait.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// calling thread.
 pub trait Waiter: fmt::Debug + Send + Sync {
     /// Waits up to `time` for [`WaitCondition::poll`] to return true. The function may return
-    /// earlier: the client calls it again if time is left.
+    /// earlier, because the client calls it again if time is left.
     ///
     /// # Errors
     /// [`Interrupted`]: the client aborts the call.

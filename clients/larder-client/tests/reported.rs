@@ -1,5 +1,5 @@
-//! Tests that the metrics reported through the crate `metrics` equal the client's own, and that
-//! neither they nor the events of the crate `tracing` contain secrets.
+//! Tests that the metrics reported through the crate `metrics` equal the client's own metrics, and
+//! that neither these metrics nor the events of the crate `tracing` contain secrets.
 //!
 //! This test is a separate program, because it installs the process-wide recorder and subscriber.
 
@@ -143,7 +143,7 @@ fn exported_metrics_equal_the_client_s_and_contain_no_secrets() {
             of(&client).breaker_is_open
         });
         drop(client.get("other-secret-key"));
-        // A shared connection is closed by its task, slightly later.
+        // The task of a shared connection closes it slightly later.
         wait_until(|| of(&client).open == 0);
         wait_until(|| reported("larder_client_connections", port, "") == Some(0));
         compare(&client, port);

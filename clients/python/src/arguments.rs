@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyInt, PyString};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The time limit that represents an unlimited time: a year.
+/// The time limit that stands for no limit: one year.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 type Object<'py> = Bound<'py, PyAny>;
@@ -58,8 +58,8 @@ pub(crate) fn integer<'a, 'py>(
     value: &'a Object<'py>,
 ) -> PyResult<&'a Bound<'py, PyInt>> {
     value.cast::<PyInt>().or_else(|_| {
-        let shown = value.repr()?;
-        let text = format!("{name} must be integer, got bad value: {shown}");
+        let repr = value.repr()?;
+        let text = format!("{name} must be integer, got bad value: {repr}");
         Err(MemcacheIllegalInputError::new_err(text))
     })
 }
@@ -75,8 +75,8 @@ pub(crate) fn ttl(name: &str, value: Option<Object<'_>>) -> PyResult<Ttl> {
 /// Reads a CAS, which is a number or its digits as `str` or `bytes`.
 pub(crate) fn cas_number(cas: &Object<'_>) -> PyResult<u64> {
     let illegal = |problem: &str| {
-        let shown = cas.repr()?;
-        Err(MemcacheIllegalInputError::new_err(format!("cas {problem}, got bad value: {shown}")))
+        let repr = cas.repr()?;
+        Err(MemcacheIllegalInputError::new_err(format!("cas {problem}, got bad value: {repr}")))
     };
     let digits = match cas.cast::<PyBytes>() {
         Ok(bytes) => bytes.as_bytes().to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn duration(secs: Option<f64>) -> PyResult<Duration> {
     time.map_err(|_| PyValueError::new_err(format!("a timeout can't be {secs} seconds")))
 }
 
-/// Converts a time limit to seconds, or to `None` if it is unlimited.
+/// Converts a time limit to seconds, or to `None` if there is no limit.
 pub(crate) fn seconds(time: Duration) -> Option<f64> {
     (time < FOREVER).then_some(time.as_secs_f64())
 }

@@ -1,8 +1,8 @@
 //! The calls of a client for threads, with pymemcache's arguments and results.
 //!
-//! A call reads its arguments while it holds the interpreter's lock. It borrows keys and values
-//! from `str` and `bytes` objects, which are immutable, and its caller keeps these objects alive.
-//! It copies everything else.
+//! A call reads its arguments while it holds the interpreter's lock. The call borrows keys and
+//! values from `str` and `bytes` objects, which are immutable, and its caller keeps these objects
+//! alive. The call copies everything else.
 
 use crate::arguments::{
     cas_number, collect, defaults, duration, integer, none, outcome, refused, seconds, serialized,
@@ -46,7 +46,7 @@ struct Settings {
     tls: Option<Py<BaseTls>>,
     keys: KeyRules,
     values: Values,
-    /// The serde of the client, even if it changes no values.
+    /// The serde of the client, even if the serde changes no values.
     serde: Py<PyAny>,
     default_noreply: bool,
     ignore_exc: bool,
@@ -238,7 +238,7 @@ impl BaseClient {
         self.look_up_many(keys, |client, keys| client.gets_many(keys), &Self::value_and_cas)
     }
 
-    /// Stores an item, whether or not it exists. Returns True, also with `noreply`.
+    /// Stores an item, whether or not it exists. Returns True, even with `noreply`.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn set<'py>(
@@ -311,7 +311,8 @@ impl BaseClient {
     }
 
     /// Stores an item if the current item has this CAS. Returns True if the item was stored, False
-    /// if it has another CAS, and None if it does not exist. With `noreply`, always returns True.
+    /// if the current item has another CAS, and None if there is no current item. With `noreply`,
+    /// always returns True.
     #[pyo3(signature = (key, value, cas, expire = None, noreply = false, flags = None),
         text_signature = "(self, key, value, cas, expire=0, noreply=False, flags=None)")]
     fn cas<'py>(

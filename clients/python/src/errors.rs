@@ -53,7 +53,7 @@ create_exception!(
     "The server closed the connection."
 );
 
-/// Converts an error to an exception. The exception's attribute `is_ambiguous` tells whether the
+/// Converts an error to an exception. The exception's attribute `is_ambiguous` states whether the
 /// change may have happened.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);

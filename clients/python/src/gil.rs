@@ -34,7 +34,7 @@ thread_local! {
 }
 
 /// Removes and returns the exception that a signal handler has raised during a wait of this thread.
-/// Returns `None` if there is none.
+/// Returns `None` if no handler has raised an exception.
 pub(crate) fn raised() -> Option<PyErr> {
     RAISED.take()
 }
@@ -57,7 +57,7 @@ struct Last {
     thread: ThreadId,
     /// The time at which this thread replaced another thread as the last thread to wait. `None` if
     /// no other thread had waited before.
-    other: Option<Instant>,
+    replaced_at: Option<Instant>,
 }
 
 impl Gil {
@@ -67,20 +67,20 @@ impl Gil {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::current().id();
         match &mut *last {
-            Some(Last { thread: same, other }) if *same == thread => {
-                other.is_none_or(|at| now.saturating_duration_since(at) > TOGETHER)
+            Some(Last { thread: same, replaced_at }) if *same == thread => {
+                replaced_at.is_none_or(|at| now.saturating_duration_since(at) > TOGETHER)
             }
             before => {
-                let other = before.is_some().then_some(now);
-                *before = Some(Last { thread, other });
-                other.is_none()
+                let replaced_at = before.is_some().then_some(now);
+                *before = Some(Last { thread, replaced_at });
+                replaced_at.is_none()
             }
         }
     }
 
     fn note(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
-        // A concurrent update may be lost. That has little effect on an average.
+        // A concurrent update may be lost, which has little effect on an average.
         let recent = self.recent.load(Ordering::Relaxed);
         self.recent.store(recent - recent / 8 + nanos / 8, Ordering::Relaxed);
     }
@@ -92,22 +92,22 @@ impl Gil {
 
 impl Waiter for Gil {
     fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let is_for_socket = waiting.socket().is_some();
-        if is_for_socket && self.is_alone(begun) && self.spins() {
-            while begun.elapsed() < SPIN.min(time) {
+        if is_for_socket && self.is_alone(start_time) && self.spins() {
+            while start_time.elapsed() < SPIN.min(time) {
                 if waiting.poll(Duration::ZERO) {
-                    self.note(begun.elapsed());
+                    self.note(start_time.elapsed());
                     return Ok(());
                 }
             }
         }
-        let most = time.min(SIGNAL_CHECK_INTERVAL);
+        let wait_max = time.min(SIGNAL_CHECK_INTERVAL);
         Python::attach(|py| {
             py.detach(|| {
-                let is_over = waiting.poll(most.saturating_sub(begun.elapsed()));
+                let is_over = waiting.poll(wait_max.saturating_sub(start_time.elapsed()));
                 if is_for_socket && is_over {
-                    self.note(begun.elapsed());
+                    self.note(start_time.elapsed());
                 }
             });
             py.check_signals()

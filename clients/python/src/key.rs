@@ -31,8 +31,8 @@ impl KeyRules {
             Cow::Owned([&self.prefix, bytes].concat())
         };
         let illegal = |problem: &str| {
-            let shown = PyBytes::new(key.py(), &bytes).repr()?;
-            Err(MemcacheIllegalInputError::new_err(format!("Key {problem}: {shown}")))
+            let repr = PyBytes::new(key.py(), &bytes).repr()?;
+            Err(MemcacheIllegalInputError::new_err(format!("Key {problem}: {repr}")))
         };
         if bytes.len() > LEN_MAX {
             illegal("is too long")
@@ -54,8 +54,8 @@ impl KeyRules {
             return Err(PyTypeError::new_err(format!("a key must be str or bytes, not {class}")));
         };
         let not_ascii = || {
-            let shown = key.repr()?;
-            Err(MemcacheIllegalInputError::new_err(format!("Non-ASCII key: {shown}")))
+            let repr = key.repr()?;
+            Err(MemcacheIllegalInputError::new_err(format!("Non-ASCII key: {repr}")))
         };
         match text.to_str() {
             Ok(text) if self.allow_unicode || text.is_ascii() => Ok(text.as_bytes()),

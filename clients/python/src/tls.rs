@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use std::io;
 use std::path::PathBuf;
 
-/// The base class of `larder_client.Tls`. It contains the contents of the files.
+/// The base class of `larder_client.Tls`, with the contents of the files.
 #[pyclass(subclass, frozen, module = "larder_client._native")]
 #[derive(Debug)]
 pub(crate) struct BaseTls {

@@ -16,10 +16,10 @@ from server import LARDERD, Server, wait_until  # noqa: E402
 from larder_client import PooledClient  # noqa: E402
 
 #: The larderd that the server's own tests use. If it does not exist, the tests use the debug build. scripts/test-python
-#: builds it if necessary.
+#: builds larderd if necessary.
 LARDERD = next((path for path in [LARDERD, LARDERD.parents[1] / "debug" / "larderd"] if path.exists()), LARDERD)
 
-#: Long time limits: no test may fail because the machine is busy.
+#: Long time limits, so that no test fails because the machine is busy.
 PATIENT = {"timeout": 60.0, "connect_timeout": 60.0}
 
 

@@ -313,12 +313,12 @@ def test_the_calls_of_one_iteration_leave_in_one_write(run):
 
 def test_large_values_do_not_block_the_loop(connected):
     async def work(client):
-        turns = 0
+        iterations = 0
 
         async def count():
-            nonlocal turns
+            nonlocal iterations
             while True:
-                turns += 1
+                iterations += 1
                 await asyncio.sleep(0)
 
         counting = asyncio.create_task(count())
@@ -326,7 +326,7 @@ def test_large_values_do_not_block_the_loop(connected):
         await asyncio.gather(*(client.set(f"key{n}", value) for n in range(10)))
         assert await asyncio.gather(*(client.get(f"key{n}") for n in range(10))) == [value] * 10
         counting.cancel()
-        assert turns > 10
+        assert iterations > 10
 
     connected(work)
 
@@ -366,12 +366,12 @@ def test_a_client_belongs_to_one_loop_at_a_time(run, server):
         await use()
         raised = []
 
-        def use_elsewhere():
+        def use_in_other_thread():
             with pytest.raises(RuntimeError, match="another event loop") as error:
                 asyncio.run(use())
             raised.append(error)
 
-        thread = threading.Thread(target=use_elsewhere)
+        thread = threading.Thread(target=use_in_other_thread)
         thread.start()
         await asyncio.to_thread(thread.join)
         assert raised

@@ -71,10 +71,10 @@ def test_a_truncated_value(run):
                 client = Client(fake.address, connect_timeout=60, timeout=2)
                 first = asyncio.create_task(client.get("key"))
                 await until(lambda: fake.requests, "the first request")
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 second = asyncio.create_task(client.get("other"))
                 results = await asyncio.gather(first, second, return_exceptions=True)
-                assert time.monotonic() - begun < 30
+                assert time.monotonic() - start_time < 30
                 for result in results:
                     assert isinstance(result, (MemcacheUnexpectedCloseError, OSError)), result
                 await client.close()
@@ -129,12 +129,12 @@ def test_a_silent_connection_is_closed_after_a_cancelled_call(run):
             given_up = asyncio.create_task(client.get("a"))
             await until(lambda: fake.requests, "the request")
             given_up.cancel()
-            # This call ends before its own deadline of 60 s: after a cancelled call, the client closes a connection on
-            # which no reply has arrived for a second.
-            begun = time.monotonic()
+            # This call ends before its own deadline of 60 s, because after a cancelled call, the client closes a
+            # connection on which no reply has arrived for a second.
+            start_time = time.monotonic()
             with pytest.raises(TimeoutError):
                 await client.set("b", "x")
-            assert 0.5 <= time.monotonic() - begun < 30
+            assert 0.5 <= time.monotonic() - start_time < 30
             assert await client.get("c") is None
             assert fake.accepted == 2
             await client.close()
@@ -191,10 +191,10 @@ def test_timeouts_are_kept(run):
             client = Client(fake.address, timeout=0.3)
 
             async def call(begin):
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 with pytest.raises(TimeoutError):
                     await begin()
-                assert 0.3 <= time.monotonic() - begun < 30
+                assert 0.3 <= time.monotonic() - start_time < 30
 
             many = [call(lambda: client.set_many({"a": 1, "b": 2})), *(call(lambda: client.get("key")) for _ in range(3))]
             await asyncio.gather(*many)
@@ -214,16 +214,16 @@ def test_connecting_respects_its_time_limit(run):
                 filler.setblocking(False)
                 filler.connect_ex(listener.getsockname())
             client = Client(listener.getsockname(), connect_timeout=0.2, timeout=60)
-            begun = time.monotonic()
+            start_time = time.monotonic()
             with pytest.raises(TimeoutError) as raised:
                 await client.set("key", "x")
             assert raised.value.is_ambiguous is False
             # uvloop's clock counts whole milliseconds, so its timers may fire up to a millisecond early.
-            assert 0.19 <= time.monotonic() - begun < 30
+            assert 0.19 <= time.monotonic() - start_time < 30
             client = Client(listener.getsockname(), connect_timeout=60, timeout=0.2)
             with pytest.raises(TimeoutError):
                 await client.get("key")
-            assert time.monotonic() - begun < 30
+            assert time.monotonic() - start_time < 30
             await client.close()
             for filler in fillers:
                 filler.close()
@@ -324,7 +324,7 @@ def test_a_restarted_server_under_load(run, kind):
     run(main())
 
 
-# Cancels stores of 1 GB in total to a server that reads nothing, and prints by how many bytes the process has grown.
+# Cancels stores of 1 GB in total to a server that reads nothing, and prints the growth of the process in bytes.
 DEAF = """
 import asyncio, os, sys, uvloop
 from larder_client.asyncio import Client
@@ -368,13 +368,13 @@ def test_calls_end_in_time_while_the_server_reads_nothing(run):
     async def main():
         with socket.create_server(("127.0.0.1", 0)) as deaf:
             client = Client(deaf.getsockname(), connect_timeout=60, timeout=0.5)
-            begun = time.monotonic()
+            start_time = time.monotonic()
             calls = []
             for _ in range(100):
                 calls += [asyncio.create_task(client.set("key", b"x" * 100_000)) for _ in range(2)]
                 await asyncio.sleep(0)
             results = await asyncio.gather(*calls, return_exceptions=True)
-            assert time.monotonic() - begun < 30
+            assert time.monotonic() - start_time < 30
             assert {type(result) for result in results} == {TimeoutError}
             # `is_ambiguous` is False for unsent changes, because they have not happened.
             assert {result.is_ambiguous for result in results} == {True, False}

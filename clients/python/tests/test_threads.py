@@ -128,7 +128,7 @@ def test_other_threads_run_while_a_thread_waits(waits_for):
         threads = [threading.Thread(target=wait) for _ in range(number)]
         [thread.start() for thread in threads]
         wait_until(lambda: fake.requests and client.connections()[2] == number - 1, "they wait")
-        # If the waiting threads kept the interpreter's lock, this loop would not run until they have ended.
+        # If the waiting threads kept the interpreter's lock, this loop would not run until these threads ended.
         for _ in range(100_000):
             pass
         assert not over
@@ -224,7 +224,7 @@ def test_signal_handlers_may_make_calls(size):
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 return
             # The reply to the interrupted call arrives 0.1 s later. On a shared connection, the reply to the nested
-            # call follows it.
+            # call follows that reply.
             answers = threading.Timer(0.1, fake.connections[0].sendall, [b"VALUE key 0 1\r\nx\r\nEND\r\n"])
             fake.answers.append(b"VALUE other 0 1\r\ny\r\nEND\r\n")
             if size is None:
@@ -236,14 +236,14 @@ def test_signal_handlers_may_make_calls(size):
         client = PooledClient(fake.address, max_pool_size=size, **PATIENT)
         assert client.get("key") is None
         previous = signal.signal(signal.SIGALRM, call)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             assert client.get("key") == b"x"
         finally:
             signal.signal(signal.SIGALRM, previous)
         assert found == [b"y"]
-        assert time.monotonic() - begun < PATIENT["timeout"] / 2
+        assert time.monotonic() - start_time < PATIENT["timeout"] / 2
 
 
 def test_a_signal_is_handled_in_every_phase_of_a_call():
@@ -288,7 +288,7 @@ def sockets():
     """Returns the sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        # One of the listed descriptors belonged to `listdir` itself, which has closed it.
+        # One of the listed descriptors was opened by `listdir` itself, and is closed now.
         with contextlib.suppress(FileNotFoundError):
             found.add(os.readlink(f"/proc/self/fd/{name}"))
     return {link for link in found if link.startswith("socket:")}

@@ -138,12 +138,13 @@ def error(call):
 
 
 def test_a_server_can_require_a_client_certificate(mutual, connect, tls):
-    # The server refuses the client after the handshake. When it closes the connection, the reason may be lost.
-    def is_told():
+    # The server refuses the client after the handshake, and the client can lose the reason when the server closes the
+    # connection.
+    def has_reason():
         text = error(lambda: connect(mutual, tls=tls).get("key")).lower().replace(" ", "")
         return "certificaterequired" in text
 
-    wait_until(is_told, "an error with the reason")
+    wait_until(has_reason, "an error with the reason")
 
 
 def test_untrusted_certificates(secure, connect, folder):
@@ -168,7 +169,8 @@ def test_a_server_without_tls(connect, tls):
 @pytest.mark.parametrize("kind", ["larderd", "memcached"])
 def test_a_client_without_tls(kind, connect, folder):
     with start_with_tls(kind, folder) as server:
-        # memcached closes the connection without a reply. larderd sends a reply, but it may be lost.
+        # memcached closes the connection without a reply. larderd sends a reply, but the client can lose the reply when
+        # the server closes the connection.
         error(lambda: connect(server).get("key"))
         if kind == "larderd":
             wait_until(lambda: "the server requires TLS" in error(lambda: connect(server).get("key")), "the reason")
@@ -178,10 +180,10 @@ def test_a_handshake_without_an_answer_ends_at_the_deadline(connect, tls):
     with Fake() as fake:
         fake.address = "{}:{}".format(*fake.address)
         client = connect(fake, tls=tls, connect_timeout=0.2)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         with pytest.raises(TimeoutError):
             client.get("key")
-        assert time.monotonic() - begun < PATIENT["timeout"] / 2
+        assert time.monotonic() - start_time < PATIENT["timeout"] / 2
 
 
 @pytest.mark.parametrize("kind", [Client, PooledClient])
@@ -220,8 +222,8 @@ def test_many_threads(folder, tls, kind, name):
 
 @pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
 def test_many_tasks(folder, tls, run):
-    # memcached is not tested: with many pipelined requests, memcached 1.6.18 leaves the last ones in OpenSSL's buffer
-    # until more data arrives.
+    # memcached is not tested: with many pipelined requests, memcached 1.6.18 leaves the last requests in OpenSSL's
+    # buffer until more data arrives.
     async def main(server):
         async with AsyncClient(server.address, tls=tls, **PATIENT) as client:
             keys = [f"task{n}" for n in range(500)]

@@ -1,4 +1,5 @@
-"""Code for mypy. No test runs it. mypy also reports an expected error that does not occur."""
+"""Code that mypy checks, and that no test runs. mypy also reports a comment `type: ignore` on a line without an
+error."""
 
 from larder_client import Client, HashClient, MemcacheError, PooledClient, Tls, asyncio
 from larder_client.serde import CompressedSerde, PickleSerde

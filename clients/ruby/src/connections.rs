@@ -147,7 +147,7 @@ impl Connections {
     }
 
     /// Returns the items of several keys, in the order of the keys. An item is `nil` if it does not
-    /// exist or its server is at fault.
+    /// exist, or if its server is at fault (`larder_client::Error::is_fault`).
     fn get_many(ruby: &Ruby, this: &Self, keys: RArray) -> Result<RArray, Error> {
         let keys = strings(keys)?;
         let items = this.call(ruby, |client| client.gets_available(&keys))?;
@@ -274,8 +274,8 @@ impl Connections {
 
     /// Drops the connections in a forked child without sending anything on them, because the parent
     /// still uses them. Sockets that other threads of the parent were using at the fork stay open
-    /// and unreachable in the child. Does not wait for locks, because those threads may have held
-    /// them.
+    /// and unreachable in the child. Does not wait for locks, because other threads of the parent
+    /// may have held the locks at the fork.
     fn forget(&self) {
         drop((self.shared.take(), self.pooled.take()));
     }

@@ -1,4 +1,4 @@
-//! Waits that release Ruby's global VM lock (GVL): other threads can then run.
+//! Functions that wait without Ruby's global VM lock (GVL), so that other threads can run.
 //!
 //! `Thread#kill`, `Thread#raise`, `Timeout.timeout` and signals interrupt a wait: Ruby raises an
 //! exception from the waiting function with a long jump over all frames. `protect` catches the jump
@@ -55,7 +55,8 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: c_int, time: Duration) -> Res
     let mut time = timeval { tv_sec: secs, tv_usec: time.subsec_micros().into() };
     let wait = || {
         // SAFETY: the thread is Ruby's and has the GVL; `fd` is borrowed, so its socket is open;
-        // `time` outlives the call. The jump of an exception passes no frame with anything to drop.
+        // `time` outlives the call. The long jump of an exception skips no frame that has values to
+        // drop.
         unsafe { rb_sys::rb_wait_for_single_fd(fd.as_raw_fd(), events, &raw mut time) };
         Qnil.into()
     };
@@ -75,8 +76,8 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
         null_mut()
     }
     unsafe extern "C" fn unpark(data: *mut c_void) {
-        // SAFETY: `data` points to `thread` of the enclosing function. Ruby calls this only before
-        // `rb_thread_call_without_gvl` returns, so the thread lives.
+        // SAFETY: `data` points to `thread` of the enclosing function. Ruby calls this function
+        // only before `rb_thread_call_without_gvl` returns, so `thread` is still valid.
         unsafe { &*data.cast::<Thread>() }.unpark();
     }
     let thread = thread::current();
@@ -86,7 +87,8 @@ pub(crate) fn without(mut work: impl FnMut() + Send) -> Result<(), Pending> {
     let call = || {
         // SAFETY: the thread is Ruby's and has the GVL. `data` and `thread` point to variables that
         // outlive the call. A panic in `work_on` aborts the process, because it cannot unwind from
-        // an `extern "C"` function. The jump of an exception passes no frame with anything to drop.
+        // an `extern "C"` function. The long jump of an exception skips no frame that has values to
+        // drop.
         unsafe { rb_sys::rb_thread_call_without_gvl(Some(work_on), data, Some(unpark), thread) };
         Qnil.into()
     };
@@ -115,11 +117,11 @@ pub(crate) fn let_fibers_run(time: Duration) -> Result<bool, Pending> {
         return Ok(false);
     }
     let sleep = || {
-        // SAFETY: the thread is Ruby's and has the GVL. The jump of an exception passes no frame
-        // with anything to drop.
+        // SAFETY: the thread is Ruby's and has the GVL. The long jump of an exception skips no
+        // frame that has values to drop.
         let time = unsafe { rb_sys::rb_float_new(time.as_secs_f64()) };
         // SAFETY: the thread is Ruby's and has the GVL; it has a scheduler, and `time` is a Ruby
-        // number. The jump of an exception passes no frame with anything to drop.
+        // number. The long jump of an exception skips no frame that has values to drop.
         unsafe { rb_sys::rb_fiber_scheduler_kernel_sleep(scheduler(), time) }
     };
     protect(sleep).map(|_| true).map_err(keep)

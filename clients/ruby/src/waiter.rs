@@ -14,14 +14,14 @@ const SPIN: Duration = Duration::from_micros(40);
 const SLOW_MICROS: u32 = 80;
 
 /// While replies are slow, one of this many waits polls, to detect faster replies. A wait without
-/// polling cannot detect them, because it lasts until the thread has reacquired the GVL.
+/// polling cannot detect faster replies, because it lasts until the thread has reacquired the GVL.
 const PROBE: u32 = 16;
 
 /// The interval at which a waiting fiber checks whether another fiber has returned a connection.
 const FIBER_PAUSE: Duration = Duration::from_millis(1);
 
-/// A waiter that waits like Ruby's own I/O: other threads or fibers run during the wait, and
-/// interrupts end it.
+/// A waiter that waits like Ruby's own I/O: other threads or fibers run during the wait, and an
+/// interrupt ends the wait.
 #[derive(Debug, Default)]
 pub(crate) struct RubyWaiter {
     /// A moving average of response times, in microseconds.

@@ -9,7 +9,7 @@ require "timeout"
 
 ROOT = File.expand_path("../../..", __dir__)
 
-# The time limit of a wait in seconds. It is long: no test may fail because the machine is busy.
+# The time limit of a wait in seconds. It is long, so that no test fails because the machine is busy.
 PATIENCE = 60
 
 def wait_until(event)
@@ -57,7 +57,7 @@ class Server
     "127.0.0.1:#{port}"
   end
 
-  # One server of each kind, shared by all tests that do not stop it.
+  # Returns the server of this kind that tests share. Tests must not stop it.
   def self.shared(kind)
     @shared ||= Hash.new do |servers, name|
       servers[name] = new(name).tap { |server| Minitest.after_run { server.stop } }
@@ -66,7 +66,7 @@ class Server
   end
 end
 
-# A scripted server. It calls a block with each received line and the socket.
+# A scripted server. It calls the block for each received line, with the line and the socket.
 class FakeServer
   attr_reader :accepted
 

@@ -19,7 +19,7 @@ require_relative "helper"
 # The tests that Rails's MemCacheStoreTest includes.
 class LarderStoreTest < ActiveSupport::TestCase
   stores = File.read(File.join(SOURCES, "activesupport/test/cache/stores/mem_cache_store_test.rb"))
-  # The excluded tests need dalli: they test a pool of dalli's clients and dalli's errors.
+  # The excluded tests need dalli, because they test a pool of dalli's clients and dalli's errors.
   included = stores.scan(/^  include (\w+Behavior)$/).flatten - %w[ConnectionPoolBehavior FailureSafetyBehavior]
   included.each { |name| include const_get(name) }
 
@@ -56,7 +56,7 @@ class LarderStoreTest < ActiveSupport::TestCase
     assert_match(/\Ab+:hash:\h{32}\z/, @cache.send(:normalize_key, "b" * 251, { namespace: nil }))
   end
 
-  # Replaces a test that decrements below 0: memcached has no negative numbers.
+  # Replaces a test of Rails that decrements below 0, because memcached has no negative numbers.
   def test_decrement
     foo = SecureRandom.uuid
     @cache.write(foo, 3, raw: true)

@@ -234,7 +234,7 @@ module ClientTests
 
   private
 
-  # Stores a value. Returns the length of the stored value, which it reads over a plain socket.
+  # Stores a value. Returns the length of the stored bytes, which the server reports to a lookup over a plain socket.
   def stored_length(value, **options)
     @cache.set("length", value, 0, options)
     TCPSocket.open("127.0.0.1", @server.port) do |socket|

@@ -16,7 +16,7 @@ class DocsTest < Minitest::Test
     @server = Server.shared(:larderd)
   end
 
-  def here(example)
+  def with_address(example)
     assert_includes example, "cache:11211"
     example.sub("cache:11211", @server.address)
   end
@@ -32,14 +32,14 @@ class DocsTest < Minitest::Test
 
   def test_the_quick_start
     lib = File.expand_path("../lib", __dir__)
-    output, status = Open3.capture2e(RbConfig.ruby, "-w", "-I", lib, "-e", here(QUICK_START))
+    output, status = Open3.capture2e(RbConfig.ruby, "-w", "-I", lib, "-e", with_address(QUICK_START))
     assert_equal "Ann\n55\n[\"user:1\", \"sum\"]\n", output
     assert_predicate status, :success?
   end
 
   def test_rails
     config = Struct.new(:cache_store).new
-    eval(here(RAILS))
+    eval(with_address(RAILS))
     store = ActiveSupport::Cache.lookup_store(config.cache_store)
     store.write("key", 1)
     assert_equal 1, store.read("key")

@@ -72,10 +72,10 @@ class FibersTest < Minitest::Test
 
   def test_fibers_wait_concurrently
     # The server replies after it has received all requests. By then, no fiber polls any more.
-    asked = 0
+    requests = 0
     server = FakeServer.new do |line, socket|
-      asked += 1
-      wait_until("all requests") { (asked % 10).zero? }
+      requests += 1
+      wait_until("all requests") { (requests % 10).zero? }
       socket.write("VALUE #{line.split.last} 0 1 1\r\nx\r\nEND\r\n")
     end
     cache = Larder::Client.new([server.address], socket_timeout: PATIENCE)

@@ -5,7 +5,7 @@ require "dalli"
 
 Dalli.logger.level = Logger::FATAL
 
-# Tests clients of several servers. They distribute keys like dalli.
+# Tests clients of several servers. These clients distribute keys over the servers like dalli.
 class ServersTest < Minitest::Test
   KEYS = (0...200).map { |n| "key#{n}" }.freeze
 
@@ -72,7 +72,7 @@ class ServersTest < Minitest::Test
     cache = client
     KEYS.each { |key| cache.set(key, key) }
     @servers[1].kill
-    # The dead server makes no call fail: neither the first calls to it nor the later probes.
+    # No call fails because of the dead server: neither the first calls to it, nor the later calls that probe it.
     found = KEYS.to_h { |key| [key, cache.get(key)] }.compact
     assert_operator found.size, :<, KEYS.size
     lost = KEYS - found.keys

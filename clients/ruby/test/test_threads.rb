@@ -32,7 +32,7 @@ class ThreadsTest < Minitest::Test
   def finish(thread)
     assert thread.join(PATIENCE)
   rescue IOError
-    # The interrupt arrived before the thread had started.
+    # The interrupt arrived before the thread entered the block that rescues it.
   end
 
   def test_killed_threads_of_a_pool_mix_up_no_values

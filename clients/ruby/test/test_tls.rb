@@ -36,7 +36,7 @@ class TlsTest < Minitest::Test
 
   CA = { ca_file: "#{FOLDER}/ca.pem" }.freeze
 
-  # A server with TLS that all tests share. With `mutual`, it requires client certificates.
+  # A server with TLS that all tests share. With `mutual`, the server requires client certificates.
   def self.server(kind, mutual: false)
     @servers ||= Hash.new do |servers, (name, requires)|
       files = "ssl_chain_cert=#{FOLDER}/server.pem,ssl_key=#{FOLDER}/server.key"
@@ -83,7 +83,8 @@ class TlsTest < Minitest::Test
       [{ cert_file: "#{FOLDER}/client.pem", key_file: "#{FOLDER}/client.key" }, { cert_file: "#{FOLDER}/both.pem" }].each do |files|
         assert client(server, { **CA, **files }).set("key", 1)
       end
-      # The server refuses the client after the handshake. When it closes the connection, the reason may be lost.
+      # The server refuses the client after the handshake, and the client can lose the reason when the server closes the
+      # connection.
       wait_until("the reason") { error_of(server, CA).include?("CertificateRequired") }
     end
   end

@@ -2,8 +2,8 @@
 //!
 //! The program stores `--items` values of `--value-bytes` under keys of 16 bytes, and every cache
 //! is large enough for all of them. Then threads look up Zipf-distributed keys, and read a byte of
-//! each value. Of every hundred operations, on average `--sets` store the value again instead. The
-//! program prints one JSON object. `scripts/bench embedded` runs it.
+//! each value. On average, `--sets` of every hundred operations store the value again instead of
+//! reading it. The program prints one JSON object. `scripts/bench embedded` runs it.
 #![expect(clippy::print_stdout, reason = "the program prints its measurements")]
 
 use clap::{Parser, ValueEnum};
@@ -148,8 +148,8 @@ fn user_ns() -> i64 {
         * 1000
 }
 
-/// Returns the operations of one thread. Each consists of the number of a key, and whether to store
-/// its value rather than read it.
+/// Returns the operations of one thread. Each operation is the number of a key, and whether the
+/// thread stores the value of the key instead of reading it.
 fn plan(arguments: &Arguments, thread: usize) -> Vec<(u32, bool)> {
     let mut rng = SmallRng::seed_from_u64(thread as u64);
     let zipf = Zipf::new(f64::from(arguments.items), 0.99).expect("an exponent");
@@ -204,11 +204,11 @@ fn main() {
                 })
             })
             .collect();
-        let (begun, user_before) = (Instant::now(), user_ns());
+        let (start_time, user_before) = (Instant::now(), user_ns());
         begin.wait();
         end.wait();
         user = user_ns() - user_before;
-        wall = begun.elapsed().as_nanos();
+        wall = start_time.elapsed().as_nanos();
         hits = workers
             .into_iter()
             .map(|worker| worker.join().expect("the worker has not panicked"))

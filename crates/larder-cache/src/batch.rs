@@ -16,9 +16,9 @@ impl<'c> Batch<'c> {
         Self { core, claim: core.claim() }
     }
 
-    /// Prefetches the items of `keys` into the processor's caches. This saves time if the program
-    /// next reads the keys in this order, and the processor's caches do not contain their items
-    /// yet. Batches of about 32 keys are best.
+    /// Prefetches the items of `keys` into the processor's caches. The prefetch saves time if the
+    /// processor's caches do not contain the items yet, and the program then reads the keys in this
+    /// order. Batches of about 32 keys are best.
     pub fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         self.claim.prefetch(keys);
     }

@@ -55,8 +55,8 @@ impl Builder {
     }
 
     /// Sets the expected number of threads that write at the same time, which determines the memory
-    /// that the cache reserves for writes. More threads may use the cache. The default is the
-    /// available parallelism of the process.
+    /// that the cache reserves for writes. A larger number of threads may use the cache. The
+    /// default is the available parallelism of the process.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads: Some(threads.max(1)), ..self }
     }
@@ -68,14 +68,14 @@ impl Builder {
     }
 
     /// Sets a function that the cache calls for each item that it evicts to make room. The cache
-    /// does not call it for items that expire or are removed, replaced or cleared.
+    /// does not call the function for items that expire or are removed, replaced or cleared.
     ///
     /// If an insert or a removal evicts the item, the thread that runs this operation calls the
     /// listener after the operation has taken effect and before it returns. If maintenance evicts
     /// the item, the cache's own thread calls the listener. The listener may use the cache. If the
-    /// listener panics, the insert or removal panics, too, but it has already taken effect. The
-    /// cache's own thread catches a panic of the listener. If the listener owns a clone of the
-    /// cache, the cache is never freed.
+    /// listener panics during an insert or a removal, the operation has already taken effect, and
+    /// the panic unwinds to its caller. The cache's own thread catches a panic of the listener. If
+    /// the listener owns a clone of the cache, the cache is never freed.
     pub fn on_evict(self, listener: impl Fn(&Evicted) + Send + Sync + 'static) -> Self {
         Self { listener: Some(Arc::new(listener)), ..self }
     }

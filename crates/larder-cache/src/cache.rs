@@ -170,11 +170,11 @@ impl Cache {
         Stats::of(&self.core)
     }
 
-    /// Estimates the hit ratio, 0 to 1, of a cache with `factor` times the memory of this one.
+    /// Estimates the hit ratio, 0 to 1, of a cache with `factor` times the memory of this cache.
     /// `factor` is from 0.25 to 4. Returns `None` for other factors, and after too few lookups.
     ///
-    /// The estimate is for an LRU cache, and uses a sample of at most one key in 128. It therefore
-    /// needs thousands of lookups, some of which must be misses.
+    /// The estimate is for an LRU cache, and uses a sample of at most one key in 128. The estimate
+    /// therefore needs thousands of lookups, some of which must be misses.
     #[must_use]
     pub fn hit_ratio_at(&self, factor: f64) -> Option<f64> {
         stats::hit_ratio_at(&self.core.store.miss_ratio_curve(), factor)

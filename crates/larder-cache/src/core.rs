@@ -47,10 +47,10 @@ impl Core {
     /// work is left.
     pub(crate) fn maintain(&self) -> bool {
         self.clock.advance();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         while self.workers.maintain(self.clock.now()) {
             self.deliver();
-            if begun.elapsed() >= MAINTENANCE_TIME_MAX {
+            if start_time.elapsed() >= MAINTENANCE_TIME_MAX {
                 return true;
             }
         }

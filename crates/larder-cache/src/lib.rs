@@ -30,9 +30,9 @@
 //!
 //! - **Memory.** Items, index and bookkeeping take no more than [`Builder::memory`], so no weigher
 //!   is needed.
-//! - **Lookups** neither take a lock nor wait for other threads, except when they create a handle:
-//!   once for each of the cache's 64 slots for handles, and in every call that finds all slots in
-//!   use.
+//! - **Lookups** neither take a lock nor wait for other threads, except to create a handle. The
+//!   cache creates a handle at the first use of each of its 64 slots, and in every call that finds
+//!   all slots in use.
 //! - **Bytes, not objects.** An insert copies the value into the cache. [`Typed`] encodes and
 //!   decodes values.
 //! - **Eviction** is S3-FIFO, which keeps items that were used more than once.

@@ -1,8 +1,8 @@
 //! Delivers evictions to the program's listener.
 //!
 //! The engine reports an eviction while it holds its locks, so the thread only adds the eviction to
-//! a queue of its own. After the operation has released the locks, the thread calls the listener,
-//! which may use the cache.
+//! its thread-local queue. After the operation has released the locks, the thread calls the
+//! listener, which may use the cache.
 
 use larder_store::Eviction;
 use std::cell::{Cell, RefCell};
@@ -36,8 +36,8 @@ pub(crate) fn note(listener: &Listener, eviction: &Eviction<'_>) {
         value_len: eviction.value_len,
         was_read: eviction.fetched,
     };
-    // While a thread exits, its queue may already be destroyed. Then the listener does not receive
-    // the eviction.
+    // While a thread exits, its queue may already be destroyed. In this case, the listener does not
+    // receive the eviction.
     let _ = QUEUE.try_with(|queue| {
         queue.borrow_mut().push_back((Arc::clone(listener), evicted));
     });

@@ -1,12 +1,12 @@
 //! Engine handles, and their assignment to threads.
 //!
-//! One thread at a time may use a handle. The cache has an array of slots, and the first use of a
-//! slot creates its handle. A call uses the slot that its thread used last. If another thread, or a
-//! call further up the same thread's stack, is using that slot, the call uses another free slot, or
-//! creates a temporary handle. A call never waits for a slot. A cache therefore keeps at most
-//! [`SLOTS`] handles until it is dropped, and keeps no state for threads that have exited. If a
-//! program has only one cache, its number of handles never exceeds the maximum number of concurrent
-//! calls so far.
+//! Only one thread at a time may use a handle. The cache has an array of slots, and the first use
+//! of a slot creates its handle. A call uses the slot that its thread used last. If another thread,
+//! or a call further up the same thread's stack, is using that slot, the call uses another free
+//! slot, or creates a temporary handle. A call never waits for a slot. A cache therefore keeps at
+//! most [`SLOTS`] handles until it is dropped, and keeps no state for threads that have exited. If
+//! a program has only one cache, its number of handles never exceeds the maximum number of
+//! concurrent calls so far.
 
 use crate::insert::{InsertError, KEY_LEN_MAX, TAG_LEN_MAX, TAGS_MAX};
 use atomic_refcell::{AtomicRefCell, AtomicRefMut};
@@ -36,7 +36,7 @@ pub(crate) struct Workers {
     limits: Limits,
     slots: Box<[Slot]>,
     /// The counts of dropped temporary handles.
-    departed: Mutex<Counters>,
+    temporary_counters: Mutex<Counters>,
 }
 
 #[repr(align(128))]
@@ -49,7 +49,7 @@ impl Workers {
     pub(crate) fn new(store: segment::Cache, limits: Limits) -> Self {
         let slot = || Slot { handle: AtomicRefCell::new(None), counters: Counters::new(CLASSES) };
         let slots = (0..SLOTS).map(|_| slot()).collect();
-        Self { store, limits, slots, departed: Mutex::new(Counters::new(CLASSES)) }
+        Self { store, limits, slots, temporary_counters: Mutex::new(Counters::new(CLASSES)) }
     }
 
     /// Claims a handle for one batch of operations, which starts at `now`.
@@ -80,7 +80,7 @@ impl Workers {
                 LAST_SLOT.set(number);
                 worker
             }
-            None => Worker::Extra(Box::new((self.store.handle(), Counters::new(CLASSES)))),
+            None => Worker::Temporary(Box::new((self.store.handle(), Counters::new(CLASSES)))),
         }
     }
 
@@ -96,15 +96,16 @@ impl Workers {
 
     /// Returns the counters, summed over all slots and all dropped temporary handles.
     pub(crate) fn counters(&self) -> Counters {
-        let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        let temporary_counters =
+            self.temporary_counters.lock().unwrap_or_else(PoisonError::into_inner);
         let slots = self.slots.iter().map(|slot| &slot.counters);
-        Counters::sum(CLASSES, slots.chain([&*departed]))
+        Counters::sum(CLASSES, slots.chain([&*temporary_counters]))
     }
 }
 
 enum Worker<'w> {
     InSlot(AtomicRefMut<'w, Handle>, &'w Counters),
-    Extra(Box<(Handle, Counters)>),
+    Temporary(Box<(Handle, Counters)>),
 }
 
 impl Worker<'_> {
@@ -112,12 +113,12 @@ impl Worker<'_> {
     fn handle(&mut self) -> &mut Handle {
         match self {
             Self::InSlot(handle, _) => handle,
-            Self::Extra(extra) => &mut extra.0,
+            Self::Temporary(temporary) => &mut temporary.0,
         }
     }
 }
 
-/// Exclusive use of a handle during one batch of operations. Dropping it ends the batch.
+/// Exclusive use of a handle during one batch of operations. Dropping the claim ends the batch.
 pub(crate) struct Claim<'w> {
     workers: &'w Workers,
     worker: Worker<'w>,
@@ -143,7 +144,7 @@ impl Claim<'_> {
     pub(crate) fn context(&mut self) -> OpContext<'_, Handle> {
         let (engine, counters) = match &mut self.worker {
             Worker::InSlot(handle, counters) => (&mut **handle, *counters),
-            Worker::Extra(extra) => (&mut extra.0, &extra.1),
+            Worker::Temporary(temporary) => (&mut temporary.0, &temporary.1),
         };
         OpContext::new(engine, counters, &self.workers.limits, self.now)
     }
@@ -157,21 +158,21 @@ impl Claim<'_> {
         f: F,
     ) -> Option<Read<R, F>> {
         let key = self.hashed(key);
-        let shown = self.context().content(key, |content| {
+        let lookup = self.context().content(key, |content| {
             Some(match &content.value {
                 Value::Whole(bytes) => Read::Shown(f(bytes)),
                 Value::Large(lease) => Read::Copied(f, copy_of(lease)),
             })
         });
-        if let Lookup::Hit(shown) = shown { shown } else { None }
+        if let Lookup::Hit(result) = lookup { result } else { None }
     }
 
-    /// Returns a copy of a value, or `None` if there is none. The lookup changes neither the
+    /// Returns a copy of a value, or `None` if there is no value. The lookup changes neither the
     /// counters nor the item's access history.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let key = self.hashed(key);
-        let shown = self.context().describe(key, |item| copy_of_value(&item.value));
-        if let Lookup::Hit(copy) = shown { Some(copy) } else { None }
+        let lookup = self.context().describe(key, |item| copy_of_value(&item.value));
+        if let Lookup::Hit(copy) = lookup { Some(copy) } else { None }
     }
 
     pub(crate) fn contains(&mut self, key: &[u8]) -> bool {
@@ -291,7 +292,7 @@ impl Claim<'_> {
         self.worker.handle().crawl_soon();
     }
 
-    /// Prefetches the items under `keys`, which the next lookups read in this order.
+    /// Prefetches the items under `keys`. The next lookups should read the keys in this order.
     pub(crate) fn prefetch<K: AsRef<[u8]>>(&mut self, keys: &[K]) {
         let handle = self.worker.handle();
         for key in keys {
@@ -306,10 +307,11 @@ impl Drop for Claim<'_> {
     #[inline]
     fn drop(&mut self) {
         self.worker.handle().end_batch();
-        if let Worker::Extra(extra) = &self.worker {
-            let mut departed = self.workers.departed.lock().unwrap_or_else(PoisonError::into_inner);
-            let sum = Counters::sum(CLASSES, [&*departed, &extra.1]);
-            *departed = sum;
+        if let Worker::Temporary(temporary) = &self.worker {
+            let mut temporary_counters =
+                self.workers.temporary_counters.lock().unwrap_or_else(PoisonError::into_inner);
+            let sum = Counters::sum(CLASSES, [&*temporary_counters, &temporary.1]);
+            *temporary_counters = sum;
         }
     }
 }

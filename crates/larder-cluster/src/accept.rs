@@ -83,10 +83,10 @@ impl PeerListener {
         });
         let incarnation =
             node.group.as_ref().map_or_else(rand::random, |group| group.me().incarnation);
-        let (cache, of_leader) = (Arc::new(cache), Arc::clone(node));
+        let (cache, leader_node) = (Arc::new(cache), Arc::clone(node));
         Self {
             node: Arc::clone(node),
-            leader: Leader { node: of_leader, cache, incarnation, stop: Arc::clone(stop) },
+            leader: Leader { node: leader_node, cache, incarnation, stop: Arc::clone(stop) },
             membership,
             stop: Arc::clone(stop),
             handshakes: PendingHandshakes::default(),
@@ -135,8 +135,8 @@ impl PeerListener {
                 .refused_peer_warning
                 .warn(|| format!("refused the peer at {address}: {error}"));
         } else {
-            // No warning is needed: the peer mistakes this node for the leader. It will read the
-            // group again and retry.
+            // No warning is needed: the peer mistakes this node for the leader. The peer will read
+            // the group again and retry.
             tracing::debug!("refused the peer at {address}: {error}");
         }
     }

@@ -70,20 +70,20 @@ pub(crate) enum Violation {
     NotMember,
 }
 
-/// A reason on this node's side for which a connection is closed or is not established.
+/// A cause on this node's side for closing a connection or not establishing it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalError {
-    /// The node shuts down.
+    /// The node is shutting down.
     #[error("this node shuts down")]
     Stopped,
     /// This node no longer needs the connection: the peer no longer leads, or this node has closed
-    /// the connection or shuts down.
+    /// the connection or is shutting down.
     #[error("the connection was replaced")]
     Replaced,
     /// The node does not lead its group.
     #[error("this node does not lead its group")]
     NotLeader,
-    /// During an import, the node has lost the leadership of its group, or shuts down.
+    /// During an import, the node has lost the leadership of its group, or is shutting down.
     #[error("this node does not lead its group any more")]
     LeadershipLost,
     /// A journal has overwritten changes before they were sent to the follower.
@@ -131,7 +131,7 @@ pub(crate) enum LocalError {
 /// A time limit that a peer has exceeded. Each variant names the event that came too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Timeout {
-    /// The handshake.
+    /// The completion of the handshake.
     #[error("the handshake timed out")]
     Handshake,
     /// A frame from the leader, which sends ten heartbeats a second.
@@ -143,7 +143,7 @@ pub(crate) enum Timeout {
     /// A frame from the importing leader.
     #[error("no frame from the importing leader in time")]
     Importer,
-    /// The leader's reads of the frames that this node sends.
+    /// The leader's next read of frames that this node has sent.
     #[error("the leader has stopped reading requests")]
     LeaderStalled,
     /// A lease from a node that forwards requests.
@@ -163,8 +163,8 @@ pub(crate) enum Timeout {
 
 impl PeerError {
     /// Returns the reason that [`PeerStream::refuse`](crate::peers::PeerStream::refuse) sends to
-    /// the peer in a `Refused` frame, or `None` if it sends none. `LeaderHandshake` writes its own
-    /// refusals, so this function returns `None` for a [`HandshakeError`].
+    /// the peer in a `Refused` frame, or `None` if it sends no such frame. `LeaderHandshake` writes
+    /// its own refusals, so this function returns `None` for a [`HandshakeError`].
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         Some(match self {
             Self::Protocol(Violation::Certificate(_)) => {
@@ -187,7 +187,7 @@ impl PeerError {
         !matches!(self, Self::Local(LocalError::NotLeader))
     }
 
-    /// Returns whether no process listens at the peer's address.
+    /// Returns whether the peer's address refused the connection: no process listens there.
     pub(crate) fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Connection(error) if error.kind() == io::ErrorKind::ConnectionRefused)
     }
@@ -198,7 +198,7 @@ impl PeerError {
         matches!(self, Self::Refused(reason) if reason == NOT_LEADER)
     }
 
-    /// Returns whether a later process of the peer's node answered. The expected process has then
+    /// Returns whether a later process of the peer's node answered. If so, the expected process has
     /// ended.
     pub(crate) fn is_restart(&self) -> bool {
         matches!(self, Self::Local(LocalError::Restarted))

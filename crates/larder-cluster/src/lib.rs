@@ -1,7 +1,8 @@
 //! A server's connections to other servers. With `--follow`, the server follows a leader, and with
 //! `--replicate-on`, it sends its changes to followers. With `--cluster`, it also takes part in
 //! elections of its group, forwards requests to the owners of their keys, and migrates slots
-//! between groups. `larder-replica` makes the decisions. This crate has the sockets and threads.
+//! between groups. `larder-replica` makes the decisions. This crate contains the sockets and
+//! threads.
 //!
 //! ```text
 //!  accept.rs ──▶ replication/  a leader's and a follower's side of the stream

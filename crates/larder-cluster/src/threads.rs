@@ -22,10 +22,10 @@ pub struct NodeThreads {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
     /// The reason why this node has left its group; unset if it has not left.
-    left: Arc<OnceLock<MembershipError>>,
+    leave_reason: Arc<OnceLock<MembershipError>>,
 }
 
-/// The node could not join its group.
+/// The reason why a node could not join its group.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// Spawning a thread failed.
@@ -44,7 +44,7 @@ impl NodeThreads {
     /// Creating the shutdown flag's socket pair or spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
         let stop = Arc::new(Stop::new()?);
-        let mut threads = Self { stop, threads: Vec::new(), left: Arc::default() };
+        let mut threads = Self { stop, threads: Vec::new(), leave_reason: Arc::default() };
         if let Some(address) = node.follow.clone() {
             let (node, stop) = (Arc::clone(node), Arc::clone(&threads.stop));
             threads.spawn("follower", move || {
@@ -74,10 +74,10 @@ impl NodeThreads {
         self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
-    /// Joins the node's group, if it has one. Waits until the cluster has an identity and any lease
-    /// of the node's earlier process has ended. Stops waiting if `continues` returns false. If the
-    /// node later cannot stay a member, a thread shuts the server down, and [`Self::stop`] returns
-    /// the reason.
+    /// Joins the node's group, if it has one. Waits up to 30 s until the cluster has an identity
+    /// and any lease of the node's earlier process has ended. Stops waiting if `continues` returns
+    /// false. If the node later cannot stay a member, a thread shuts the server down, and
+    /// [`Self::stop`] returns the reason.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -98,11 +98,11 @@ impl NodeThreads {
         let coordination = Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone());
         let secret = node.credentials.secret.clone();
         if let Some(registration) = coordination.register(secret, continues)? {
-            let (stop, left) = (Arc::clone(&self.stop), Arc::clone(&self.left));
+            let (stop, leave_reason) = (Arc::clone(&self.stop), Arc::clone(&self.leave_reason));
             let host = Arc::clone(host);
             self.spawn("presence", move || {
                 if let Err(error) = coordination.stay_alive(registration, &stop) {
-                    let _ = left.set(error);
+                    let _ = leave_reason.set(error);
                     host.shut_down();
                 }
             })?;
@@ -165,6 +165,6 @@ impl NodeThreads {
             // A panic of the thread is already in the log.
             let _ = thread.join();
         }
-        self.left.get().cloned().map_or(Ok(()), |error| Err(error.into()))
+        self.leave_reason.get().cloned().map_or(Ok(()), |error| Err(error.into()))
     }
 }

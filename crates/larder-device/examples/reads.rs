@@ -59,7 +59,7 @@ impl Options {
     }
 }
 
-type Ended = (Arc<Read>, Duration, io::Result<()>);
+type CompletedRead = (Arc<Read>, Duration, io::Result<()>);
 
 /// A buffer, and the pending read into it.
 struct Read {
@@ -67,7 +67,7 @@ struct Read {
     layout: Layout,
     offset: AtomicU64,
     begun: Mutex<Instant>,
-    ended: Sender<Ended>,
+    ended: Sender<CompletedRead>,
 }
 
 // SAFETY: this value owns the memory at `into`, and only `drop` frees it.
@@ -76,7 +76,7 @@ unsafe impl Send for Read {}
 unsafe impl Sync for Read {}
 
 impl Read {
-    fn new(len: usize, ended: Sender<Ended>) -> Arc<Self> {
+    fn new(len: usize, ended: Sender<CompletedRead>) -> Arc<Self> {
         let layout = Layout::from_size_align(len, 4096).expect("a small power of two");
         // SAFETY: the length is not 0.
         let into = unsafe { alloc_zeroed(layout) };
@@ -170,7 +170,7 @@ fn measure(
     let (ended, all_ended) = channel();
     let mut idle: Vec<_> =
         (0..options.depth).map(|_| Read::new(options.len, ended.clone())).collect();
-    let mut waiting = Waiting::new(&reader)?;
+    let mut waiting = CompletionWaiter::new(&reader)?;
     let places = (device.len() - options.len as u64) / device.align() as u64 + 1;
     let mut random = u64::from(std::process::id());
     let mut times = Vec::with_capacity(1 << 20);
@@ -207,11 +207,11 @@ fn measure(
 
 /// Waits for the completion of reads. With a ring, it polls the ring's descriptor, as a server
 /// does. Without a ring, it receives from a channel.
-struct Waiting {
+struct CompletionWaiter {
     poll: Option<(mio::Poll, mio::Events)>,
 }
 
-impl Waiting {
+impl CompletionWaiter {
     fn new(reader: &Reader) -> io::Result<Self> {
         let Some(fd) = reader.fd() else { return Ok(Self { poll: None }) };
         let poll = mio::Poll::new()?;
@@ -224,8 +224,8 @@ impl Waiting {
     fn wait(
         &mut self,
         reader: &mut Reader,
-        all_ended: &Receiver<Ended>,
-        mut take: impl FnMut(Ended) -> io::Result<()>,
+        all_ended: &Receiver<CompletedRead>,
+        mut take: impl FnMut(CompletedRead) -> io::Result<()>,
     ) -> Result<(), Box<dyn Error>> {
         if let Some((poll, events)) = &mut self.poll {
             while reader.reap() == 0 {

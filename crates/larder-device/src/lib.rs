@@ -51,8 +51,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// or if the offset is beyond the end of the device.
     fn descriptor(&self, offset: u64) -> Option<(RawFd, u64)>;
 
-    /// Reads `len` bytes, starting at `offset`. Any thread may call this. The call blocks until the
-    /// read has completed.
+    /// Reads `len` bytes, starting at `offset`. Any thread may call this function. The call blocks
+    /// until the read has completed.
     ///
     /// # Errors
     /// Returns the operating system's error, or `UnexpectedEof` if the read ends before `len`
@@ -63,8 +63,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// function returns.
     unsafe fn read(&self, offset: u64, into: *mut u8, len: usize) -> io::Result<()>;
 
-    /// Writes `len` bytes at `offset`. Any thread may call this. The call blocks until the write
-    /// has completed.
+    /// Writes `len` bytes at `offset`. Any thread may call this function. The call blocks until the
+    /// write has completed.
     ///
     /// # Errors
     /// Returns the operating system's error. Any part may have been written.

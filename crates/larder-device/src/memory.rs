@@ -76,7 +76,7 @@ impl Memory {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns an independent device with the current content of this one, and without faults.
+    /// Returns an independent device with the current content of this device, and without faults.
     #[must_use]
     pub fn copy(&self) -> Self {
         let bytes = self.shared.bytes.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -97,8 +97,8 @@ impl Memory {
         *self.shared.faults()
     }
 
-    /// Replaces the faults. This also affects reads, writes and syncs that are currently delayed or
-    /// hang.
+    /// Replaces the faults. The new faults also affect reads, writes and syncs that are currently
+    /// delayed or hang.
     pub fn set_faults(&self, faults: Faults) {
         *self.shared.faults() = faults;
         self.shared.changed.notify_all();

@@ -53,10 +53,11 @@ pub(crate) struct Job {
 
 impl Job {
     fn run(self) {
-        let place = self.target.parameters();
+        let parameters = self.target.parameters();
         // SAFETY: by the promise of `Target`, only this read uses the bytes until `finish` is
         // called, which happens in `end`.
-        let result = unsafe { self.device.read(place.offset, place.into, place.len) };
+        let result =
+            unsafe { self.device.read(parameters.offset, parameters.into, parameters.len) };
         self.end(result);
     }
 
@@ -119,7 +120,7 @@ impl Shared {
 
     /// If more reads are queued than threads are idle, starts one thread for each excess read, up
     /// to the maximum number of threads. If the pool has no thread and the system refuses to start
-    /// one, returns the reads, which cannot be executed.
+    /// a thread, returns the reads, which cannot be executed.
     fn start_threads(self: &Arc<Self>, state: &mut State) -> Vec<(Job, io::Error)> {
         let wanted = state.jobs.len().saturating_sub(state.idle) + state.threads.len();
         while state.threads.len() < wanted.min(self.threads_max) {

@@ -37,7 +37,7 @@ struct Threads {
 
 impl Reader {
     /// Returns a reader with at most `depth` concurrent reads. It uses a ring if the device and the
-    /// system support this, and otherwise the threads of the pool.
+    /// system support rings, and otherwise the threads of the pool.
     pub fn new(device: Arc<dyn Device>, depth: usize, pool: &Pool) -> Self {
         #[cfg(target_os = "linux")]
         if device.descriptor(0).is_some()
@@ -82,8 +82,8 @@ impl Reader {
     }
 
     /// Calls [`Target::finish`] for the completed reads, and returns their number. If no read has
-    /// completed, this usually makes no system call. Without a ring, returns 0, because the pool's
-    /// threads call [`Target::finish`] themselves.
+    /// completed, the function usually makes no system call. Without a ring, returns 0, because the
+    /// pool's threads call [`Target::finish`] themselves.
     pub fn reap(&mut self) -> usize {
         match &mut self.kind {
             #[cfg(target_os = "linux")]

@@ -99,8 +99,8 @@ impl Ring {
     }
 
     pub(crate) fn reap(&mut self) -> usize {
-        let has_put_off_work = self.ring.submission().taskrun();
-        if has_put_off_work {
+        let has_deferred_work = self.ring.submission().taskrun();
+        if has_deferred_work {
             // Reads have completed, but the system posts their completions only when this thread
             // makes a system call.
             let _ = self.enter(0);
@@ -140,12 +140,12 @@ impl Ring {
         let align = self.device.align();
         let slot = &mut self.slots[number as usize];
         let target = slot.target.as_ref().expect("a finished read has a target");
-        let place = target.parameters();
+        let parameters = target.parameters();
         let result = match usize::try_from(result) {
-            Ok(0) if place.len > slot.done => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) if parameters.len > slot.done => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
                 slot.done += read;
-                if slot.done >= place.len {
+                if slot.done >= parameters.len {
                     Ok(())
                 } else if slot.done.is_multiple_of(align) {
                     return self.begin_again(number);
@@ -175,10 +175,10 @@ impl Ring {
     /// Pushes a read, or its rest, into the ring.
     fn push(&mut self, number: u32) {
         let slot = &self.slots[number as usize];
-        let place = slot.target.as_ref().expect("a started read has a target").parameters();
-        let offset = place.offset + slot.done as u64;
-        let into = place.into.wrapping_add(slot.done);
-        let len = u32::try_from((place.len - slot.done).min(READ_MAX))
+        let parameters = slot.target.as_ref().expect("a started read has a target").parameters();
+        let offset = parameters.offset + slot.done as u64;
+        let into = parameters.into.wrapping_add(slot.done);
+        let len = u32::try_from((parameters.len - slot.done).min(READ_MAX))
             .expect("READ_MAX is a gibibyte, which fits 32 bits");
         let (fd, offset) = self.device.descriptor(offset).unwrap_or((-1, 0));
         let read = match self.registered(fd) {
@@ -214,10 +214,10 @@ impl Ring {
     /// completed.
     fn enter(&mut self, wanted: u32) -> io::Result<usize> {
         const GETEVENTS: u32 = 1;
-        let begun = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        let to_submit = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
         // SAFETY: the entries of the ring are reads whose targets the slots keep alive, and the
         // call has no argument.
-        unsafe { self.ring.submitter().enter::<()>(begun, wanted, GETEVENTS, None) }
+        unsafe { self.ring.submitter().enter::<()>(to_submit, wanted, GETEVENTS, None) }
     }
 }
 
@@ -244,12 +244,12 @@ fn is_temporary(result: i32) -> bool {
 }
 
 /// Returns a ring that does not interrupt its thread when a read completes, if the kernel supports
-/// this (5.19). This saves about a fifth of a read's processor time when many reads are pending.
+/// this (5.19). Such a ring saves about a fifth of a read's processor time when many reads are
+/// pending.
 ///
 /// `SINGLE_ISSUER` is not set: it would bind the ring to one thread, and a reader may move to
-/// another thread. Measurements also showed no gain from binding it. `DEFER_TASKRUN` is not used,
-/// because the ring's descriptor then did not become readable for edge-triggered polling (Linux
-/// 6.18).
+/// another thread. Measurements also showed no gain from binding it. `DEFER_TASKRUN` is not set:
+/// with it, the ring's descriptor did not become readable for edge-triggered polling (Linux 6.18).
 fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_coop_taskrun().setup_taskrun_flag();

@@ -1,20 +1,21 @@
 //! A replica of all keys of a cluster, for which etcd sends only the changes.
 //!
-//! A read requests the keys with a revision above that of the last read, and etcd also returns the
-//! number `n` of all keys. Each key in etcd has either been written since the last read, so the
-//! reply has it, or it has the same value as at the last read, so the replica has it. So the
-//! replica, after it has stored the keys of the reply, contains all keys in etcd, with their
-//! values. If the replica then has `n` keys, it has no others. If it has more, some keys were
-//! deleted, and a complete read follows. No sequence of changes between two reads is missed: a key
-//! that was deleted and written again is in the reply, too.
+//! A read requests the keys with a later revision than the last read, and etcd also returns the
+//! number `n` of all keys. If a key in etcd was written since the last read, the reply contains it.
+//! Otherwise, the key has the same value as at the last read, and the replica contains it already.
+//! After the replica has stored the keys of the reply, it therefore contains all keys in etcd with
+//! their current values. If it then has `n` keys, it contains no other keys. If it has more, some
+//! keys were deleted in etcd, and a complete read follows. No change between two reads is missed: a
+//! key that was deleted and written again is in the reply, too.
 //!
 //! Until that complete read, the replica may have a value that was replaced before its key was
 //! deleted. A node that used such an earlier shard map would remove the items of slots that it has
 //! imported. So each read also requests the map itself.
 //!
-//! This holds for one history of revisions. An etcd that is restored from a backup has another
-//! history. So a complete read also follows a failed request, and complete reads repeat at an
-//! interval. Their times are random, because each node makes such reads.
+//! This reasoning holds only within one history of revisions. An etcd that was restored from a
+//! backup has another history. A complete read therefore also follows a failed request, and
+//! complete reads repeat at an interval. Their times are random, so that the nodes do not all read
+//! at the same time.
 
 use crate::client::Etcd;
 use crate::client::requests::{KeyValue, Range};
@@ -35,8 +36,8 @@ const SOON_SECS: TimeRange<f64> = 0.0..2.0;
 pub struct ClusterKeys {
     prefix: String,
     keys: BTreeMap<String, KeyValue>,
-    /// The number of keys in etcd that the replica lacks, because each has the same name there as
-    /// another key. Names that are not UTF-8 can become equal.
+    /// The number of keys in etcd that the replica lacks because each has the same name in the
+    /// replica as another key. The replacement of invalid UTF-8 can make names equal.
     equal_names: u64,
     /// The revision of etcd at the last read.
     revision: Revision,
@@ -62,7 +63,7 @@ impl ClusterKeys {
     }
 
     /// Reads the changes since the last call, or all keys if a complete read is due. After an
-    /// error, the replica is as it was before.
+    /// error, the replica is unchanged.
     pub(crate) fn update(&mut self, etcd: &mut Etcd) -> Result<(), CoordinatorError> {
         let (requested_at, failures) = (Instant::now(), etcd.failures());
         if self.complete_due.is_none() || self.is_due() || !self.read_changes(etcd)? {

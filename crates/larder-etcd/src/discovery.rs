@@ -82,7 +82,7 @@ impl DiscoveryKeeper {
         (Discovery { version: (list.version + 1) & 0x7fff_ffff, servers }, Some(revision))
     }
 
-    /// Writes a list if the one in etcd has this revision. Returns false if another leader has
+    /// Writes a list if the list in etcd has this revision. Returns false if another leader has
     /// changed the list: etcd then keeps the list of that leader.
     ///
     /// # Errors

@@ -47,14 +47,14 @@ impl EtcdGroup {
         Self { etcd, name, last: None, is_quiet: false, has_failed: false }
     }
 
-    /// Returns the revision of etcd at the last read; `None` before the first, and if a request of
-    /// that read has failed.
+    /// Returns the revision of etcd at the last read; `None` before the first read, and if a
+    /// request of the last read has failed.
     #[must_use]
     pub fn read_revision(&self) -> Option<Revision> {
         self.last.as_ref().filter(|_| !self.has_failed).map(|(revision, _)| *revision)
     }
 
-    /// Reads the group, in a call that has started at `start`.
+    /// Reads the group, in a call that started at `start`.
     fn read_all(&mut self, start: Instant) -> Result<(Revision, GroupView), CoordinatorError> {
         let under = |kind| Range::Under(format!("{}/", self.name.key(kind)));
         let one = |kind| Range::One(self.name.key(kind));
@@ -82,8 +82,8 @@ impl EtcdGroup {
         }
     }
 
-    /// Replaces a malformed record by the last valid record before it. Returns false if it finds no
-    /// valid record.
+    /// Replaces a malformed record with the last valid record before it. Returns false if it finds
+    /// no valid record.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the record may have been replaced.

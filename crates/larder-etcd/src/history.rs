@@ -9,9 +9,9 @@ use std::time::Instant;
 /// [`restore`] reads at most this many earlier revisions of a key.
 const MALFORMED_MAX: usize = 10;
 
-/// Replaces a malformed value by the last valid value before it. Returns false if it finds no such
-/// value. If another process changes the key at the same time, does not replace the value, and
-/// returns true.
+/// Replaces a malformed value with the last valid value before it. Returns false if it finds no
+/// such value. If the current value is valid or absent, does nothing and returns true. If another
+/// process changes the key at the same time, does not replace the value, and returns true.
 ///
 /// # Errors
 /// [`CoordinatorError`]: the value may have been replaced.

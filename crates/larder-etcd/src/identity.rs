@@ -98,7 +98,7 @@ impl ClusterIdentity {
         self.found.get().map(|found| &*found.value).ok_or(CoordinatorError::IdentityPending)
     }
 
-    /// Returns the comparison, for a transaction, that etcd has this identity. It compares the
+    /// Returns a comparison for a transaction: etcd has this identity. The transaction compares the
     /// value: the revision would not suffice, because the first key of every new etcd has the same
     /// revision.
     ///
@@ -130,7 +130,8 @@ impl ClusterIdentity {
         }
     }
 
-    /// Returns the comparison that the key is absent, and the write that restores it.
+    /// Returns a comparison for a transaction (the key is absent), and the write that restores the
+    /// key.
     ///
     /// # Errors
     /// The identity is unknown.

@@ -141,8 +141,8 @@ pub enum SecretReplaced {
     Refused,
 }
 
-/// Replaces the fingerprint of a cluster's secret if no process of the cluster is live. With
-/// `None`, the cluster then has no secret.
+/// Replaces the fingerprint of a cluster's secret if no process of the cluster is live. If `secret`
+/// is `None`, the cluster has no secret afterwards.
 ///
 /// # Errors
 /// [`CoordinatorError`]: the fingerprint may have been replaced.

@@ -81,8 +81,8 @@ impl Presence {
     }
 
     /// Renews the lease, or requests a new one if it has expired. With a new lease, or if
-    /// `must_check` is true, writes both keys if either is missing or has changed. Call this several
-    /// times in [`LEASE_SECS`] seconds.
+    /// `must_check` is true, writes both keys if either is missing or has changed. Call this
+    /// several times within [`LEASE_SECS`] seconds.
     ///
     /// # Errors
     /// [`PresenceError`]. After a name conflict, nothing was written.
@@ -129,8 +129,8 @@ impl Presence {
     }
 
     /// Returns the incarnation of the other process that has written `live`. Returns `None` if this
-    /// process has written `live`, or if `live` is malformed or has no lease, and so comes from no
-    /// process.
+    /// process has written `live`. Also returns `None` if `live` is malformed or has no lease,
+    /// because no process writes such a value.
     fn other_process(&self, live: &KeyValue) -> Option<u64> {
         let incarnation = read_incarnation(&live.value)?;
         (live.lease != 0 && incarnation != self.incarnation).then_some(incarnation)
@@ -147,7 +147,9 @@ impl Presence {
         Ok(NameConflict {
             key: live.key.clone(),
             incarnation,
-            address: node.and_then(|node| read_addresses(&node.value)).map(|of| of.members),
+            address: node
+                .and_then(|node| read_addresses(&node.value))
+                .map(|addresses| addresses.members),
             // etcd extends lifetimes shorter than one and a half election timeouts.
             lease_secs: number(&lease, "grantedTTL").unwrap_or(LEASE_SECS),
         })
@@ -163,7 +165,7 @@ impl Presence {
         Ok(left.is_some_and(|left| left > 0))
     }
 
-    /// Revokes the lease, because the process shuts down.
+    /// Revokes the lease when the process shuts down.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the lease may remain until it expires.

@@ -88,8 +88,8 @@ impl EtcdShardMap {
         &self.keys
     }
 
-    /// Replaces a malformed map by the last valid map before it. Returns false if it finds no valid
-    /// map.
+    /// Replaces a malformed map with the last valid map before it. Returns false if it finds no
+    /// valid map.
     ///
     /// # Errors
     /// [`CoordinatorError`]: the map may have been replaced.
@@ -139,6 +139,7 @@ fn leader(one: &KeyValue, keys: &ClusterKeys) -> Option<(String, LeaderView)> {
     let ClusterKey::Record { group } = ClusterKey::parse(&one.key)? else { return None };
     let (record, revision) = (read_record(&one.value)?, one.revision);
     let node = keys.get(&format!("nodes/{group}/{}", record.leader.node));
-    let address = node.and_then(|node| read_addresses(&node.value)).map(|of| of.members);
+    let address =
+        node.and_then(|node| read_addresses(&node.value)).map(|addresses| addresses.members);
     Some((group.to_owned(), LeaderView { record, revision, address }))
 }

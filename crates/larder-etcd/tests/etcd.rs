@@ -1,5 +1,5 @@
-//! Tests with a real etcd (Debian's `etcd-server`). If it is not installed, the tests that need a
-//! server pass without testing anything.
+//! Tests with a real etcd (Debian's `etcd-server`). If etcd is not installed, the tests that need
+//! it pass without testing anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "cases/changes.rs"]
@@ -291,7 +291,7 @@ fn a_malformed_record_gets_its_last_valid_value_again() {
     assert_eq!(group.restore_record(), Ok(true));
     let view = group.read().unwrap();
     assert_eq!(view.record, Some(record(2, &a)));
-    // A valid record stays.
+    // A valid record is not replaced.
     assert_eq!(group.restore_record(), Ok(true));
     assert_eq!(group.read().unwrap().revision, view.revision);
     overwrite(&server, "groups/0", "{");
@@ -378,7 +378,7 @@ fn the_clients_of_a_process_share_a_login() {
     let before = logins(&server);
     read_all(&mut groups);
     assert_eq!(logins(&server), before + 1);
-    // Changing the password invalidates the tokens. The next calls together log in once.
+    // Changing the password invalidates the tokens. Together, the next calls log in once.
     let mut admin = ureq::post(format!("{}/v3/auth/authenticate", server.url))
         .send(r#"{"name":"root","password":"secret"}"#)
         .unwrap();

@@ -1,7 +1,7 @@
 //! Aborted requests. A request is aborted when a change may be lost, or when the server that owns
-//! the item is unreachable. The code that detects this runs deep inside a handler, so it only marks
-//! the request as aborted. The handler is then dropped, and the client receives an error. In a
-//! batch, only the aborted operation fails.
+//! the item is unreachable. The code that detects either condition runs deep inside a handler, so
+//! it only marks the request as aborted. [`run_abortable`] then drops the handler, and the client
+//! receives an error. In a batch, only the aborted operation fails.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -32,7 +32,7 @@ pub(crate) fn mark(abort: Abort) -> bool {
 /// Runs the handler of a request, or one operation of a batch, until it finishes or is aborted.
 ///
 /// # Errors
-/// The reason for the abort. Drops the handler after the poll that has marked the request.
+/// The reason for the abort. The handler is dropped after the poll that marked the request.
 pub(crate) async fn run_abortable<R>(answer: impl Future<Output = R>) -> Result<R, Abort> {
     let watch = async {
         let mut answer = pin!(answer);

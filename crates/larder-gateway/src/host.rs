@@ -3,7 +3,8 @@
 use hyper::header::{HOST, HeaderValue};
 use hyper::{HeaderMap, Version};
 
-/// Returns the Host field; `None` if the request has none and its version permits that.
+/// Returns the Host field, or `None` if the request has no such field and its HTTP version permits
+/// that.
 ///
 /// # Errors
 /// The reason for a refusal: a missing field with HTTP/1.1, or several fields.

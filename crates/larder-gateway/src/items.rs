@@ -19,11 +19,11 @@ pub(crate) type Upload = Box<dyn Any + Send>;
 ///
 /// An operation on an item that this server does not serve is forwarded to the leader of the item's
 /// group. If the leader is unreachable, [`Items::get`] reports it, and other forwarded operations
-/// abort the request (`abort.rs`). Pages and tags cover only the items of this server. This
-/// suffices for tags, because an engine with replicas does not support them.
+/// abort the request (`abort.rs`). Pages and tags cover only the items of this server. For tags,
+/// this is sufficient, because an engine with replicas does not support tags.
 pub(crate) trait Items: Send + Sync + 'static {
-    /// Looks a key up. If `allows_replica` is true, this server may answer from its own cache
-    /// although it only follows the owner (`--read-lag`).
+    /// Looks a key up. If `allows_replica` is true, a server that only follows the owner may answer
+    /// from its own cache (`--read-lag`).
     fn get<'a>(&'a self, key: &'a [u8], allows_replica: bool) -> ItemFuture<'a, LookupOutcome>;
 
     /// Returns whether there is an item. The check is neither counted nor recorded as an access.
@@ -48,7 +48,7 @@ pub(crate) trait Items: Send + Sync + 'static {
 
     /// Lists about `items` items of this server. `cursor` is 0 for the first page, and
     /// [`Page::next`] of the previous page for each later page. Returns `None` if the list does not
-    /// fit on one page and the engine cannot continue on a second one.
+    /// fit on one page and the engine cannot continue it on another page.
     fn page<'a>(&'a self, cursor: u64, items: usize) -> ItemFuture<'a, Option<Page>>;
 
     /// Resolves the names of at most [`larder_store::TAGS_MAX`] tags.
@@ -62,8 +62,8 @@ pub(crate) trait Items: Send + Sync + 'static {
     /// not support tags, and `Some(false)` if no item can have the tag.
     fn drop_tag(&self, name: &[u8]) -> Option<bool>;
 
-    /// When the second of `at` starts, removes all items that were stored earlier, in all groups.
-    /// Takes effect immediately if `at` is past or [`Expiry::Never`].
+    /// At the start of the second that contains `at`, removes all items that were stored earlier,
+    /// in all groups. Takes effect immediately if `at` is in the past or is [`Expiry::Never`].
     fn flush(&self, at: Expiry) -> ItemFuture<'_, ()>;
 
     /// Returns the minimum length, in bytes, of a value that callers have to upload in pieces.
@@ -77,7 +77,7 @@ pub(crate) trait Items: Send + Sync + 'static {
     fn start_upload(&self, key: &[u8], len: usize) -> Result<Upload, Refusal>;
 
     /// Returns whether the uploads of all protocols together use more than their share of memory.
-    /// If so, the caller abandons a slow upload.
+    /// If they do, the caller must abandon a slow upload.
     fn lacks_memory(&self) -> bool;
 
     /// Appends a piece to an upload.

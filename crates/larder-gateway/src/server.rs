@@ -49,9 +49,9 @@ const HEAD_MAX: usize = 16 << 10;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// The server closes a connection on which no read or write completes for this time.
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// The interval of HTTP/2 pings to peers that may have gRPC streams. A peer that answers pings
-/// never reaches [`IDLE_TIME`], because the sum of this interval and [`PING_ANSWER_TIME`] is
-/// shorter.
+/// The interval of HTTP/2 pings to peers that may have gRPC streams. A connection whose peer
+/// answers pings never reaches [`IDLE_TIME`], because the sum of this interval and
+/// [`PING_ANSWER_TIME`] is shorter.
 const PING_TIME: Duration = Duration::from_secs(15);
 /// The time limit for the reply to a ping.
 const PING_ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -73,8 +73,9 @@ const CONNECTION_WINDOW: u32 = 64 << 10;
 /// After a failed `accept`, for example because no file descriptor is free, the server waits this
 /// long before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// If a handler has not read the whole body of an HTTP/1 request, the server reads the rest within
-/// this time limit. If the limit passes, the server closes the connection after the reply.
+/// If a handler has not read the whole body of an HTTP/1 request, the server reads the rest for at
+/// most this time. If the body has not ended by then, the server closes the connection after the
+/// reply.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);
@@ -322,10 +323,10 @@ impl Acceptor {
         }
     }
 
-    /// Serves a connection in a new task, which holds `kept` until it terminates. If the limit of
+    /// Serves a connection in a new task, which holds `guard` until it terminates. If the limit of
     /// open connections is reached and no connection is idle or slow, drops the new connection and
-    /// `kept`.
-    fn serve(&self, stream: TcpStream, kept: impl Send + 'static) {
+    /// `guard`.
+    fn serve(&self, stream: TcpStream, guard: impl Send + 'static) {
         let _ = stream.set_nodelay(true);
         let stream = IdleStream::new(stream, IDLE_TIME);
         let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -344,7 +345,7 @@ impl Acceptor {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(STREAM_WINDOW as usize);
-        // A watch may be silent for a long time. Pings detect a dead peer.
+        // A watch can be silent for a long time, so pings must detect a dead peer.
         if self.interfaces.has_grpc() {
             builder.http2().keep_alive_interval(PING_TIME).keep_alive_timeout(PING_ANSWER_TIME);
         }
@@ -375,7 +376,7 @@ impl Acceptor {
                 if let Err(error) = serving(order).await {
                     tracing::debug!(error, "gateway: connection failed");
                 }
-                drop(kept);
+                drop(guard);
             });
             task.abort_handle()
         });
@@ -385,9 +386,9 @@ impl Acceptor {
     }
 }
 
-/// Serves a connection until it is closed. After an order to close it, the connection accepts no
-/// further requests, an HTTP/2 peer receives GOAWAY with the last accepted stream, and serving
-/// stops when the time limit in the order has passed.
+/// Serves a connection until it is closed. After an order to close, accepts no further requests,
+/// sends an HTTP/2 peer a GOAWAY with the last accepted stream, and stops when the time limit in
+/// the order has passed.
 async fn until_ordered<C: GracefulConnection>(
     connection: C,
     mut order: EndOrder,
@@ -436,14 +437,14 @@ async fn answer(
     let unread = UnreadBody::default();
     let received = |body| Body::new(RequestBody::new(body, Arc::clone(&activity), unread.clone()));
     let mut response = router.call(request.map(received)).await?;
-    // If a part of the body stays unread, hyper will close the HTTP/1 connection. Announce this to
+    // If a part of the body stays unread, hyper closes the HTTP/1 connection. Announce the close to
     // the client.
     let has_ended = async || timeout(DRAIN_TIME, unread.drain()).await.unwrap_or(false);
     if is_http1 && (awaits_continue && unread.is_left() || !has_ended().await) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    let stands = response.extensions().get::<LongLivedResponse>().is_some();
-    let underway = Some(underway).filter(|_| !stands);
+    let is_long_lived = response.extensions().get::<LongLivedResponse>().is_some();
+    let underway = Some(underway).filter(|_| !is_long_lived);
     let lasting = Arc::new(RequestResources { _active: underway, _reserved: reserved });
     Ok(response.map(|body| Body::new(ResponseBody { body, lasting, activity })))
 }

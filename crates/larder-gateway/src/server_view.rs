@@ -64,7 +64,7 @@ pub trait ServerView: Send + Sync + 'static {
 
     /// Returns whether this server currently serves requests about items of its group. A server
     /// outside a cluster, and the leader of a group, serve all such requests. If `is_lookup` is
-    /// true, a replica whose items are recent enough for reads serves them, too.
+    /// true, a replica whose items are recent enough for reads also serves such requests.
     fn serves(&self, is_lookup: bool) -> bool;
 
     /// Returns the group that owns a key.
@@ -73,11 +73,11 @@ pub trait ServerView: Send + Sync + 'static {
     /// Returns all groups that own items or import them.
     fn groups(&self) -> Vec<Group>;
 
-    /// Returns how long the gateway may keep repeating a request that its group has not executed.
-    /// This time is longer during a planned change of the group's leader.
+    /// Returns the time for which the gateway may repeat a request that its group has not executed.
+    /// The time is longer during a leadership transfer.
     fn retry_time(&self, group: Group) -> Duration;
 
-    /// Opens a request to the leader of `group`. This leader is another server.
+    /// Opens a request to the leader of `group`, which is another server.
     fn open_route(&self, group: Group) -> Box<dyn RemoteRequest>;
 
     /// Returns whether clients may list keys.
@@ -110,7 +110,7 @@ impl Group {
 /// One request to another server, in memcached's protocol. Dropping it discards the reply.
 pub trait RemoteRequest: Send {
     /// Returns whether the next bytes of the request can be sent now. If not, `waker` is called
-    /// when they can be sent, or when the state of the request changes.
+    /// when the bytes can be sent or the state of the request changes.
     fn has_room(&mut self, waker: &Waker) -> bool;
 
     /// Sends the next bytes of the request. `more` is true if further bytes will follow. `waker` is
@@ -133,8 +133,7 @@ pub enum RemoteState {
     Partial,
     /// The reply is complete.
     Complete,
-    /// The request was not executed and can be repeated: this server or another one may own the
-    /// item now.
+    /// The request was not executed and can be repeated: the owner of the item may have changed.
     Retry,
     /// The connection was lost: the request may have been executed, but the rest of its reply will
     /// not arrive.

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The gateway's counters of HTTP and gRPC. They belong to the server, so that the metrics thread
-/// can report them, too.
+/// The gateway's counters of HTTP and gRPC. The server owns the counters, so that the metrics
+/// thread can also report them.
 #[derive(Debug, Default)]
 pub struct WebCounts {
     is_used: AtomicBool,

@@ -1,4 +1,4 @@
-//! The context for operations during one batch of requests.
+//! [`OpContext`]: the arguments that all operations of a batch share.
 
 use crate::events::{Event, Observer};
 use crate::guard::Guard;
@@ -57,8 +57,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
         self.counters.hot_keys.count((key.bytes, key.hash), prefix, self.now.secs);
     }
 
-    /// Calls [`larder_store::Updates::update`], but refuses to change a watched item that has
-    /// changed.
+    /// Calls [`larder_store::Updates::update`], but refuses the update if the item is watched and
+    /// its version has changed.
     ///
     /// # Errors
     /// The [`Refusal`] of the engine, or [`Refusal::OutOfMemory`] if the guard refuses
@@ -89,8 +89,8 @@ impl<'a, E: Engine> OpContext<'a, E> {
         if let Some(guard) = guard.filter(|_| has_changed && updated.is_ok()) {
             guard.note_change(key.bytes);
         }
-        // If the guard has refused the change, return an error. Otherwise, the caller would execute
-        // the next step of a command as if this step had succeeded.
+        // If the guard has refused the change, return an error. Without an error, the caller would
+        // execute the next step of a command as if this step had succeeded.
         if is_refused { updated.and(Err(Refusal::OutOfMemory)) } else { updated }
     }
 

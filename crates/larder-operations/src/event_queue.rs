@@ -54,18 +54,18 @@ impl EventKinds {
 /// The conditions that select a watcher's events.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
-    /// The kinds of events.
+    /// The kinds of the selected events.
     pub kinds: EventKinds,
     /// The prefix of the keys. The empty prefix matches every key.
     pub prefix: Vec<u8>,
-    /// One in this many events is selected, at random. 0 and 1 select every event.
+    /// The filter selects one in this many events, at random. 0 and 1 select every event.
     pub one_in: u32,
 }
 
-/// An event that concerns an item.
+/// A lookup, store, removal or eviction of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemEvent<K> {
-    /// The kind of the event.
+    /// Lookup hit, lookup miss, store, removal or eviction.
     pub kind: EventKind,
     /// The key of the item.
     pub key: K,
@@ -142,8 +142,8 @@ impl EventQueue {
         }
         state.draw_gap(self.filter.one_in);
         let is_full = state.events.len() >= EVENTS_MAX || state.keys_len + key.len() > KEYS_LEN_MAX;
-        // After a loss, further events are lost until the watcher has read the number of lost
-        // events. Each number that the watcher reads then covers many events.
+        // After a loss, drop all further events until the watcher has read the number of lost
+        // events. This way, one number covers many lost events.
         if is_full || state.lost > 0 {
             state.lost += 1;
             return;
@@ -157,8 +157,8 @@ impl EventQueue {
         }
     }
 
-    /// Polls the next entry. If the queue is empty, stores the task's waker and calls it when an
-    /// event arrives.
+    /// Polls the next entry. If the queue is empty, stores the task's waker, which the next event
+    /// wakes.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<WatchEntry> {
         let mut state = self.lock();
         if let Some(event) = state.events.pop_front() {

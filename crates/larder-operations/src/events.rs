@@ -1,8 +1,8 @@
-//! Events for observers. After an operation on a key has taken effect, it reports the result of its
-//! lookup once. A second event reports the outcome of a store, the removal of a live item, or the
-//! item that a lookup, [`OpContext::count`](crate::OpContext::count) or
-//! [`OpContext::add`](crate::OpContext::add) has created. Other changes, such as those of a number
-//! or an expiry, have no event. A refused operation may report the refusal alone, or nothing.
+//! Events for observers. An operation on a key reports the result of its lookup once, after the
+//! operation has taken effect. A second event reports the outcome of a store, the removal of a live
+//! item, or the item that a lookup, [`OpContext::count`](crate::OpContext::count) or
+//! [`OpContext::add`](crate::OpContext::add) has created. Other changes, such as a new number or a
+//! new expiry, cause no event. A refused operation reports only the refusal, or nothing.
 //! [`OpContext::set`](crate::OpContext::set) reports nothing.
 
 use crate::{Limits, StoreKind, StoreOutcome};
@@ -14,7 +14,7 @@ pub trait Observer {
     fn notify(&self, event: &Event<'_>);
 }
 
-/// The result of a lookup, before the operation changed anything.
+/// The result of an operation's lookup, before any change by the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupResult {
     /// A live item.
@@ -87,7 +87,7 @@ pub enum Event<'e> {
         key: &'e [u8],
         /// The outcome of the store.
         outcome: StoreOutcome,
-        /// The kind of store.
+        /// The command that stored the item.
         kind: StoreKind,
         /// Seconds until the expiry that the operation sets. `None` if the item never expires, and
         /// if a [`Swap`](crate::Swap) keeps the expiry of the old item.

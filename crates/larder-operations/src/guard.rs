@@ -1,4 +1,5 @@
-//! Watched items: a transaction changes them only if their versions are unchanged.
+//! Watched items. A transaction changes a watched item only if the item still has the version that
+//! it had at the start of the watch.
 
 use larder_store::{Expiry, Item, Lookup};
 use std::cell::{Cell, RefCell};
@@ -12,9 +13,9 @@ pub struct Watched {
     pub version: Option<(u64, Expiry)>,
 }
 
-/// Watched items. An operation with a guard changes a watched item only if its CAS and expiry are
-/// unchanged since the start of the watch. The transaction's own first change of an item ends the
-/// watch of this item.
+/// The watched items of a transaction. An operation with a guard changes a watched item only if the
+/// item's CAS and expiry are unchanged since the start of the watch. The transaction's own first
+/// change of an item ends the watch of this item.
 #[derive(Debug, Default)]
 pub struct Guard {
     watched: RefCell<Vec<Watched>>,
@@ -36,13 +37,13 @@ impl Guard {
         self.is_violated.get()
     }
 
-    /// Returns whether an operation has changed an item.
+    /// Returns whether an operation with this guard has changed an item.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.has_changed.get()
     }
 
-    /// Returns whether `is_wanted` returns true for any of the keys that are still watched.
+    /// Returns whether `is_wanted` returns true for at least one key that is still watched.
     pub fn watches_any(&self, is_wanted: impl Fn(&[u8]) -> bool) -> bool {
         self.watched.borrow().iter().any(|watched| is_wanted(&watched.key))
     }
@@ -75,7 +76,7 @@ impl Guard {
     }
 }
 
-/// Returns an item's CAS and expiry. Each change to the item changes at least one of them.
+/// Returns an item's CAS and expiry. Each change of the item changes its CAS or its expiry.
 #[must_use]
 pub fn version_of<L>(item: &Item<'_, L>) -> (u64, Expiry) {
     (item.cas, item.attributes.expiry)

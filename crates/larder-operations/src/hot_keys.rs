@@ -1,11 +1,11 @@
 //! Hot keys: the most requested keys and prefixes, estimated from a sample.
 //!
-//! About one request in a hundred is counted, in tables of a fixed size. The algorithm is
-//! Space-Saving (Metwally, Agrawal and El Abbadi, *Efficient Computation of Frequent and Top-k
-//! Elements in Data Streams*, 2005). If a table is full, a new key replaces the key with the lowest
-//! count. The new key inherits this count, which is also stored as its possible error. A count is
-//! therefore never too low, and `count - error` is never too high. All counts are halved every ten
-//! seconds, so that old hot keys fade.
+//! The sample contains about one request in a hundred. Tables of a fixed size count its keys and
+//! prefixes. The algorithm is Space-Saving (Metwally, Agrawal and El Abbadi, *Efficient Computation
+//! of Frequent and Top-k Elements in Data Streams*, 2005). If a table is full, a new key replaces
+//! the key with the lowest count. The new key inherits this count, which is also stored as its
+//! possible error. A count is therefore never too low, and `count - error` is never too high. All
+//! counts are halved every ten seconds, so that old hot keys fade.
 
 use larder_store::Seconds;
 use std::collections::HashMap;
@@ -16,23 +16,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const KEYS_MAX: usize = 128;
 /// The maximum number of prefixes in a thread's table.
 const PREFIXES_MAX: usize = 64;
-/// A table stores at most this many bytes of a name. All names of a thread together have at most
-/// 48,000 bytes.
+/// The maximum number of bytes of a name that a table stores. All names of a thread together have
+/// at most 48,000 bytes.
 const NAME_LEN_MAX: usize = 250;
 /// The mean number of requests per counted request.
 const GAP: u64 = 100;
 /// All counts are halved once per interval of this many seconds.
 const HALVING_SECS: u32 = 10;
-/// Names with a lower count are not reported.
+/// The minimum count of a name in a report.
 const COUNT_MIN: u64 = 3;
 
 /// A sample of one thread's requests.
 #[derive(Debug)]
 pub struct HotKeys {
     /// The number of requests up to and including the next counted request. Only the owning thread
-    /// writes it.
+    /// writes this number.
     left: AtomicU64,
-    /// The state of the random generator, never 0. Only the owning thread writes it.
+    /// The state of the random generator, never 0. Only the owning thread writes this state.
     random: AtomicU64,
     sample: Mutex<Sample>,
 }
@@ -70,9 +70,8 @@ impl Default for HotKeys {
 }
 
 impl HotKeys {
-    /// Advances by `requests` requests, and decides whether one of them is counted. Returns the
-    /// index of the request to count, or `None` if none of them is to be counted. Only the owning
-    /// thread may call this function.
+    /// Decides which of the next `requests` requests to count. Returns the index of this request,
+    /// or `None` to count none of them. Only the owning thread may call this function.
     #[inline]
     #[must_use]
     pub fn pick(&self, requests: usize) -> Option<usize> {
@@ -88,8 +87,8 @@ impl HotKeys {
     fn start_gap(&self, left: u64, requests: u64) -> usize {
         let (passed, mut gap) = (requests.saturating_sub(left), 0);
         let mut random = self.random.load(Relaxed);
-        // Count at most one of these requests: draw further gaps until the next counted request is
-        // after all of them.
+        // Count at most one of these requests: draw gaps until the next counted request is after
+        // the last of them.
         while gap <= passed {
             // Xorshift (Marsaglia 2003).
             random ^= random << 13;
@@ -179,11 +178,11 @@ impl Sample {
 
 /// A Space-Saving table of names and counts.
 ///
-/// Hashes, counts and names are separate arrays with one slot per name, so that the search of the
-/// hashes for a name reads little memory. If the table is full, a new name takes a slot with the
-/// lowest count. The search for such a slot continues after the slot that was replaced last, so one
-/// scan of all slots serves many new names. This works because the lowest count only rises, except
-/// when all counts are halved.
+/// Hashes, counts and names are separate arrays with one slot per name, so that a search for a name
+/// reads little memory. If the table is full, a new name takes a slot with the lowest count. The
+/// search for such a slot continues after the slot that was replaced last, so one scan of all slots
+/// serves many new names. This works because the lowest count only rises, except when all counts
+/// are halved.
 #[derive(Debug)]
 struct FrequencyTable {
     max: usize,
@@ -200,7 +199,7 @@ struct FrequencyTable {
 #[derive(Debug)]
 struct Name {
     bytes: Vec<u8>,
-    /// The part of the count that may belong to replaced names.
+    /// The maximum part of the count that belongs to names that this name has replaced.
     error: u32,
 }
 
@@ -279,7 +278,7 @@ impl FrequencyTable {
         (self.lowest, self.next) = (0, 0);
     }
 
-    /// Adds the certain part of each count, `count - error`, to `all`.
+    /// Adds the lower bound of each count, `count - error`, to `all`.
     fn add_to(&self, all: &mut HashMap<Vec<u8>, u64>) {
         for (name, count) in self.names.iter().zip(&self.counts) {
             let certain = count.saturating_sub(name.error);

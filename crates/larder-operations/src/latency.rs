@@ -1,7 +1,7 @@
 //! One thread's latency histograms, one per command class. The upper bound of each bucket is the
-//! previous bound times the fourth root of two, so it is at most 19 % above any latency in the
-//! bucket. Exceptions are the first bucket, which starts at 0, and the last bucket, which has no
-//! bound.
+//! previous bound times the fourth root of two. The bound is therefore at most 19 % above any
+//! latency in the bucket. The first bucket, which starts at 0, and the last bucket, which has no
+//! bound, are exceptions.
 
 use crate::counter::Counter;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub enum CommandClass {
     Count,
     /// Changes of an expiry, including those by lookups, and RESP's `TOUCH`.
     Touch,
-    /// Commands of no other class.
+    /// All other commands.
     Other,
 }
 
@@ -81,7 +81,7 @@ impl AnsweredCounts {
 pub struct Latencies([Histogram; CommandClass::ALL.len()]);
 
 impl Latencies {
-    /// Records that each of the `answered` requests took `took`.
+    /// Records the latency `took` for each of the `answered` requests.
     #[inline]
     pub fn record(&self, answered: &AnsweredCounts, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -136,7 +136,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The number of buckets per octave: after this many buckets, the bound has doubled.
+    /// The number of buckets per octave. An octave is a doubling of the bound.
     pub const PER_OCTAVE: i32 = 4;
     /// The exponent of the first bound: 2^-20 seconds are 0.95 microseconds.
     pub const OCTAVE_MIN: i32 = -20;

@@ -13,12 +13,12 @@
 //! ```
 //!
 //! This crate has no wire formats, sockets or clocks. Callers convert relative expiries to times on
-//! the cache's clock. If the order of a request's flags matters, the operation has a field for it.
-//! It also has a field for each difference between dialects of a protocol.
+//! the cache's clock. If the order of a request's flags matters, a field of the operation states
+//! the order. Where the dialects of a protocol differ, a field selects the behaviour.
 //!
 //! The outcome of an operation on a key can be `Pending`: the item is on slower storage. A pending
-//! operation has changed nothing, counted nothing and delivered no event. The caller repeats it
-//! when the read has completed.
+//! operation has changed nothing, counted nothing and delivered no event. The caller repeats the
+//! operation after the item was read.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

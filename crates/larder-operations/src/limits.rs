@@ -1,4 +1,4 @@
-//! Limits of operations.
+//! The limits of operations.
 
 use larder_store::SizeClasses;
 

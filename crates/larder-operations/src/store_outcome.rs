@@ -10,7 +10,7 @@ pub enum StoreOutcome {
         /// The length of the whole value in bytes.
         len: usize,
     },
-    /// `Add` found an item; `Replace`, `Append` or `Prepend` found none; the condition of a
+    /// `Add` found an item; `Replace`, `Append` or `Prepend` found no item; the condition of a
     /// [`Swap`](crate::Swap) does not hold; or the concatenated value would be too large.
     NotStored,
     /// The item has another CAS.
@@ -18,7 +18,7 @@ pub enum StoreOutcome {
     /// A store with a CAS has found no item.
     NotFound,
     /// The item would be larger than [`Limits::item_size_max`](crate::Limits::item_size_max), or
-    /// the engine refuses it for a reason other than a lack of memory.
+    /// the engine refuses the item for a reason other than a lack of memory.
     TooLarge,
     /// Nothing can be evicted to make room, or the caller of
     /// [`OpContext::swap`](crate::OpContext::swap) could not show the old item.

@@ -25,7 +25,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// The counts of one thread.
+    /// Counts of one thread that do not depend on a slab class.
     ThreadCounters {
         get_misses get_expired get_flushed touch_misses cmd_flush cmd_meta
         delete_misses incr_misses decr_misses cas_misses cmd_touch
@@ -42,8 +42,9 @@ counters! {
     }
 }
 
-/// The counters of one thread. They are aligned so that two threads do not share a cache line. Only
-/// `classes`, which is on the heap, may share its first and last cache line with other memory.
+/// The counters of one thread. The alignment keeps the counters of two threads in separate cache
+/// lines. Only `classes`, which is on the heap, may share its first and last cache line with other
+/// memory.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Counters {
@@ -51,7 +52,7 @@ pub struct Counters {
     pub thread: ThreadCounters,
     /// Counts for each size class of items, starting with class 0.
     pub classes: Vec<ClassCounters>,
-    /// Latencies of requests.
+    /// Latency histograms, one per command class.
     pub latencies: Latencies,
     /// A sample of requests' keys.
     pub hot_keys: HotKeys,

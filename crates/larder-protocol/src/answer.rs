@@ -21,7 +21,8 @@ use crate::response::{self, Binary, Read, Resp, Text};
 use crate::text::number::{u32_of, u64_of};
 use crate::text::tokens::Tokens;
 
-/// A reply, or a part of one: the reply to a request for several keys consists of several parts.
+/// A reply, or a part of a reply. The reply to a request for several keys consists of several
+/// parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'b> {
     /// An item was found: `VALUE`, `VA`, a binary get, or a RESP bulk string. The reply to `ma`
@@ -75,9 +76,9 @@ pub enum Answer<'b> {
     /// The end of a reply in several parts: `END`, and the end of binary statistics. This is also
     /// the reply to `mn` and to a binary noop. The server sends it after all earlier replies.
     End,
-    /// The server's version.
+    /// The server's version, without the word `VERSION`.
     Version(&'b [u8]),
-    /// A statistic.
+    /// One statistic of a page: a line `STAT`, or a binary packet.
     Stat {
         /// The name of the statistic.
         name: &'b [u8],
@@ -89,14 +90,14 @@ pub enum Answer<'b> {
     /// Any other line, without its line end: the reply to `me` or an administrative command, a RESP
     /// simple string other than `OK`, or the list of SASL mechanisms.
     Line(&'b [u8]),
-    /// The request was refused.
+    /// The server refused the request or could not execute it.
     Error {
-        /// True if the request caused the error, false if the server caused it. It is true for
-        /// `ERROR` and `CLIENT_ERROR`, for some binary statuses such as invalid arguments, and for
-        /// the RESP codes `ERR`, `WRONGTYPE`, `NOAUTH` and `NOPERM`.
+        /// True if the request caused the error, false if the server caused it. The field is true
+        /// for `ERROR` and `CLIENT_ERROR`, for some binary statuses such as invalid arguments, and
+        /// for the RESP codes `ERR`, `WRONGTYPE`, `NOAUTH` and `NOPERM`.
         client: bool,
-        /// The server's error message, without the line's end. In text and RESP, it includes the
-        /// first word.
+        /// The server's error message, without the line's end. In text and RESP, the message
+        /// includes the first word, such as `SERVER_ERROR` or `ERR`.
         line: &'b [u8],
     },
 }
@@ -114,8 +115,8 @@ pub enum RefusalReason {
     /// The server could not allocate memory for the reply to a lookup.
     NoRoom,
     /// The group that owns the item currently has no leader, or the leader is another node. The
-    /// server has not executed a request for one item. It may have executed a part of a request for
-    /// several items.
+    /// server has not executed a request for a single item, but it may have executed a part of a
+    /// request for several items.
     NoLeader,
     /// Any other reason.
     Otherwise,
@@ -147,7 +148,7 @@ impl RefusalReason {
     }
 }
 
-/// The fields that a reply has in addition to its outcome and value.
+/// The fields of a reply other than its outcome and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerFields<'b> {
     /// No fields: a line of classic text, `HD` or `EN` without flags, or RESP.
@@ -269,7 +270,7 @@ pub enum Flag<'b> {
     Ttl(Option<u32>),
     /// `s`: the length of the whole value in bytes.
     ValueLen(u64),
-    /// `k`: the key as sent, in base64 if there is a [`Base64`](Self::Base64) flag.
+    /// `k`: the key as sent; base64 if the reply also has the flag [`Base64`](Self::Base64).
     Key(&'b [u8]),
     /// `b`: the key is base64.
     Base64,

@@ -1,4 +1,5 @@
-//! Encoders for the item dumps that operators request. A dump has one line per item.
+//! Encoders for dumps, which list the items of the cache for operators. A dump has one line per
+//! item.
 
 use crate::meta_flags::number;
 use crate::parse::base64;

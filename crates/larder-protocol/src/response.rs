@@ -1,10 +1,10 @@
 //! Response readers for clients: memcached's text (classic and meta), its binary protocol, and
 //! RESP2.
 //!
-//! Each reader takes the bytes received so far. It returns the first response with its length,
-//! reports that more bytes are required, or reports that the bytes violate the protocol. Nothing is
-//! copied, and the responses do not depend on how the stream is split. [`crate::answer`] interprets
-//! the responses.
+//! Each reader takes the bytes received so far. The reader returns the first response with its
+//! length, reports that more bytes are required, or reports that the bytes violate the protocol.
+//! The readers copy nothing, and the responses do not depend on how the stream is split.
+//! [`crate::answer`] interprets the responses.
 
 use crate::request::VALUE_LEN_MAX;
 use crate::text::number::u64_of;
@@ -25,10 +25,9 @@ pub enum Read<T> {
     /// The response is incomplete.
     Incomplete {
         /// A lower bound of the response's length in bytes, which is more than the buffer contains
-        /// now. If the length of a value has arrived, this is the exact length of the response, so
-        /// a caller can allocate a buffer once and fill it before reading again. The number comes
-        /// from the server, so the caller has to check it against a limit before it allocates
-        /// memory.
+        /// now. If the length of a value has arrived, the bound is the exact length of the
+        /// response, so a caller can allocate a buffer once. The number comes from the server, so
+        /// the caller has to check it against a limit before it allocates memory.
         wanted: usize,
     },
     /// The bytes violate the protocol.

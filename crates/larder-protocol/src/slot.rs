@@ -6,15 +6,16 @@ use rapidhash::v3::rapidhash_v3;
 pub const SLOTS: u16 = 4096;
 
 /// Returns the slot of a key: its rapidhash (version 3, default seed) modulo 4096. If the key has a
-/// non-empty part in `{…}`, only this part is hashed, as in a Redis cluster. This lets clients
-/// assign several keys to one slot.
+/// non-empty part in `{…}`, only this part is hashed, as in a Redis cluster. In this way, clients
+/// can assign several keys to one slot.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the remainder is below 4096")]
 pub fn slot(key: &[u8]) -> u16 {
     (rapidhash_v3(hashed_part(key)) % u64::from(SLOTS)) as u16
 }
 
-/// Returns the part between the first `{` and the next `}`, if it is not empty; else the key.
+/// Returns the part between the first `{` and the next `}`, or the whole key if this part is empty
+/// or missing.
 fn hashed_part(key: &[u8]) -> &[u8] {
     let tag = || {
         let tail = key.splitn(2, |byte| *byte == b'{').nth(1)?;

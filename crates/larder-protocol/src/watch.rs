@@ -47,7 +47,7 @@ pub enum StoreCommand {
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the lines")]
 pub enum ItemLine<'k> {
-    /// A lookup.
+    /// A lookup of one key.
     Get { key: &'k [u8], found: LookupStatus, class: usize, client: u64, size: usize },
     /// A store, successful or not. `ttl` is in seconds; 0 also means that the item never expires.
     Store {
@@ -87,14 +87,14 @@ pub enum ItemLine<'k> {
 pub enum ConnectionLine<'a> {
     /// The server accepted the connection.
     New {
-        /// The other end of the connection.
+        /// The client's transport, address and port.
         peer: Peer<'a>,
         /// The number of the connection.
         client: u64,
     },
     /// The connection was closed.
     Closed {
-        /// The other end of the connection.
+        /// The client's transport, address and port.
         peer: Peer<'a>,
         /// The reason for closing the connection, in one word.
         reason: &'a str,
@@ -103,9 +103,9 @@ pub enum ConnectionLine<'a> {
     },
     /// The stream or TLS failed. The server closes the connection next.
     Failed {
-        /// Whether TLS failed.
+        /// Whether TLS failed, rather than the stream below it.
         tls: bool,
-        /// The error.
+        /// The error message.
         why: &'a dyn Display,
         /// The number of the connection.
         client: u64,

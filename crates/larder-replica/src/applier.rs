@@ -30,8 +30,8 @@ pub enum StreamError {
     /// A full sync or delta sync would change the items of a member that may become the leader.
     #[error("sync refused: this member is in sync, or is standing for election")]
     SyncRefused,
-    /// The import of slots cannot become complete: the exporter's items were flushed, its journals
-    /// were overrun, or the caller did not permit the batch ([`Applier::receive_import`]).
+    /// The import of slots cannot complete: the exporter's items were flushed, its journals were
+    /// overrun, or the caller did not permit the batch ([`Applier::receive_import`]).
     #[error("the import of slots must restart")]
     ImportRestart,
     /// This member cannot send the keys that a delta sync needs: its checkpoints or journals do not
@@ -45,7 +45,7 @@ pub enum StreamError {
 pub enum SyncKind {
     /// A full sync, which removes all items first.
     Full,
-    /// A delta sync, which keeps all acknowledged changes at every moment.
+    /// A delta sync, during which the member never loses an acknowledged change.
     Delta,
 }
 
@@ -65,8 +65,8 @@ pub struct ApplierCounts {
     pub flushes: u64,
 }
 
-/// The follower's end of a stream: stores the states that a leader sends. It outlives connections,
-/// and records the position at which the next connection resumes.
+/// The follower's end of a stream: stores the states that a leader sends. The applier outlives
+/// connections, and records the position at which the next connection resumes.
 #[derive(Debug)]
 pub struct Applier<E: Engine> {
     engine: E,
@@ -93,8 +93,8 @@ pub struct Applier<E: Engine> {
     /// The position in the previous leader's stream, from which a delta sync starts. `None` if no
     /// delta sync is possible, and after a sync with the current leader.
     previous: Option<Lineage>,
-    /// Whether an incomplete delta sync has stored changes of a leader that came after the leader
-    /// of `previous`. These changes are in this member's own journals, so a delta sync with a third
+    /// Whether an incomplete delta sync has stored changes of a later leader than the leader of
+    /// `previous`. These changes are in this member's own journals, so a delta sync with a third
     /// leader includes them.
     has_partial_delta: bool,
     /// Frames for the leader, to be sent before the next acknowledgement.
@@ -168,7 +168,7 @@ impl<E: Engine> Applier<E> {
         Self { is_import: true, ..Self::new(engine) }
     }
 
-    /// Returns a value above all CAS values that the exporting leader has given to items of the
+    /// Returns a value above all CAS values that the exporting leader has assigned to items of the
     /// slots. Returns `None` until this import has all items and the exporting leader has released
     /// the slots.
     #[must_use]
@@ -297,19 +297,19 @@ impl<E: Engine> Applier<E> {
         self.receive_with_consent(bytes, now, &mut |_| true)
     }
 
-    /// Applies received bytes of an import. Calls `may` within the batch that stores the items. If
-    /// `may` returns false, stores nothing.
+    /// Applies received bytes of an import. Calls `is_permitted` within the batch that stores the items. If
+    /// `is_permitted` returns false, stores nothing.
     ///
     /// # Errors
-    /// The errors of [`Applier::receive`], and [`StreamError::ImportRestart`] if `may` returns
+    /// The errors of [`Applier::receive`], and [`StreamError::ImportRestart`] if `is_permitted` returns
     /// false.
     pub fn receive_import(
         &mut self,
         bytes: &[u8],
         now: Now,
-        may: impl FnOnce() -> bool,
+        is_permitted: impl FnOnce() -> bool,
     ) -> Result<(), StreamError> {
-        self.receive_in_batch(bytes, now, may, &mut |_| true)
+        self.receive_in_batch(bytes, now, is_permitted, &mut |_| true)
     }
 
     /// Applies received bytes of the stream. Before a full sync or a delta sync starts, calls
@@ -331,16 +331,16 @@ impl<E: Engine> Applier<E> {
         &mut self,
         bytes: &[u8],
         now: Now,
-        may: impl FnOnce() -> bool,
+        is_permitted: impl FnOnce() -> bool,
         may_sync: &mut dyn FnMut(SyncKind) -> bool,
     ) -> Result<(), StreamError> {
         let mut all = std::mem::take(&mut self.rest);
         all.extend_from_slice(bytes);
         let mut at = 0;
         self.engine.begin_batch(now);
-        let may = may();
+        let is_permitted = is_permitted();
         let result = loop {
-            if !may {
+            if !is_permitted {
                 break Err(StreamError::ImportRestart);
             }
             match Frame::read(all.get(at..).unwrap_or_default(), FRAME_LEN_MAX) {
@@ -412,9 +412,9 @@ impl<E: Engine> Applier<E> {
         if let Some(kind) = sync {
             // `may_sync` runs outside of a batch, because it may wait until all batches have ended.
             self.engine.end_batch();
-            let may = may_sync(kind);
+            let is_permitted = may_sync(kind);
             self.engine.begin_batch(now);
-            if !may {
+            if !is_permitted {
                 return Err(StreamError::SyncRefused);
             }
         }
@@ -461,7 +461,8 @@ impl<E: Engine> Applier<E> {
             Frame::Flush { generation } => {
                 self.counts.flushes += 1;
                 self.generation = generation;
-                // A partial delta sync may contain a flush, and journals contain no flushes.
+                // Journals do not record flushes, so a later delta sync from `previous` would not
+                // include this one.
                 self.previous = None;
                 self.engine.flush(None);
             }
@@ -514,7 +515,7 @@ impl<E: Engine> Applier<E> {
         let before = self
             .previous
             .as_ref()
-            .filter(|of| of.position().incarnation == position.incarnation)?;
+            .filter(|lineage| lineage.position().incarnation == position.incarnation)?;
         let own = before.own_since(&position.offsets)?;
         let (mut keys, mut len) = (Keys::default(), 0);
         for mut reader in self.journals.as_ref()?.readers_at(&own).ok()? {
@@ -574,8 +575,8 @@ impl<E: Engine> Applier<E> {
     }
 
     /// Returns the CAS value for a replicated item: the leader's value, or a fresh one if the
-    /// leader stores no CAS values. A follower in a group has no range to draw a fresh value from,
-    /// and stores 0.
+    /// leader stores no CAS values. A follower in a group has no range from which to take a fresh
+    /// value, so it stores 0.
     fn new_cas(&self, cas: u64) -> NewCas {
         let is_member = self.journals.is_some();
         if cas == 0 && !is_member { NewCas::Fresh } else { NewCas::Exactly(cas) }

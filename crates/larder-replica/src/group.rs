@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub struct Process {
     /// The name of the node.
     pub node: String,
-    /// A random number that the process drew when it started.
+    /// A random number that the process chose when it started.
     pub incarnation: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Record {
 /// The minimum number of CAS values in a reservation.
 pub const CAS_RANGE_LEN_MIN: u64 = 1 << 20;
 /// The exclusive upper bound of all CAS values. JSON parsers that use doubles lose precision above
-/// it.
+/// this value.
 pub const CAS_END: u64 = 1 << 53;
 
 /// The CAS values that a leader may draw: at least `from`, and below `to`.
@@ -100,7 +100,7 @@ pub struct GroupView {
     pub requests: OperatorRequests,
 }
 
-/// The operator requests to a group.
+/// An operator's requests to a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRequests {
     /// The operator's choice of the changes that wait for acknowledgements. `None` selects the

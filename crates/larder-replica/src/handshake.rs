@@ -28,7 +28,7 @@ pub enum HandshakeError {
     /// This node requires a proof of the secret, and the peer sent none.
     #[error("the peer has no cluster secret, and this server requires one")]
     SecretMissing,
-    /// The peer asks to follow the leader, but is a member of another group.
+    /// The peer requests to follow the leader, but is a member of another group.
     #[error("the peer belongs to another group")]
     Group,
     /// The peer is a member of another cluster.
@@ -167,10 +167,10 @@ impl LeaderHandshake {
         link: u64,
     ) -> Result<AdmittedPeer, HandshakeError> {
         let own = self.group.as_deref().unwrap_or_default();
-        let is_of_group = member.is_none_or(|of| own == of.group);
-        let is_of_cluster = member.is_none_or(|of| cluster(own) == cluster(of.group));
-        let is_other = |of: &HelloMember<'_>| {
-            is_of_cluster && ![0, self.cluster].contains(&of.cluster) && self.cluster != 0
+        let is_of_group = member.is_none_or(|hello| own == hello.group);
+        let is_of_cluster = member.is_none_or(|hello| cluster(own) == cluster(hello.group));
+        let is_other = |hello: &HelloMember<'_>| {
+            is_of_cluster && ![0, self.cluster].contains(&hello.cluster) && self.cluster != 0
         };
         match &purpose {
             _ if member.is_some_and(is_other) => return Err(HandshakeError::Identity),
@@ -183,9 +183,9 @@ impl LeaderHandshake {
             }
             _ => (),
         }
-        let group = member.map(|of| of.group.to_owned());
+        let group = member.map(|hello| hello.group.to_owned());
         let member =
-            member.map(|of| Process { node: name.to_owned(), incarnation: of.incarnation });
+            member.map(|hello| Process { node: name.to_owned(), incarnation: hello.incarnation });
         Ok(AdmittedPeer { name: name.to_owned(), member, group, purpose, link })
     }
 }

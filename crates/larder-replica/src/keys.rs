@@ -20,7 +20,7 @@ pub(crate) struct Keys {
     /// half full.
     table: Vec<u32>,
     /// The number of unsent keys.
-    left: usize,
+    unsent_count: usize,
 }
 
 impl Keys {
@@ -31,10 +31,10 @@ impl Keys {
         if 2 * (self.entries.len() + 1) > self.table.len() {
             self.grow();
         }
-        let at = self.find(key, hash);
-        let Some(slot) = self.table.get_mut(at) else { return false };
+        let index = self.find(key, hash);
+        let Some(slot) = self.table.get_mut(index) else { return false };
         if let Some(entry) = self.entries.get_mut(*slot as usize) {
-            self.left += usize::from(entry.is_sent);
+            self.unsent_count += usize::from(entry.is_sent);
             return std::mem::take(&mut entry.is_sent);
         }
         let (Ok(position), Ok(start), Ok(len)) = (
@@ -47,7 +47,7 @@ impl Keys {
         *slot = position;
         self.entries.push(Entry { hash, start, len, is_sent: false });
         self.bytes.extend_from_slice(key);
-        self.left += 1;
+        self.unsent_count += 1;
         true
     }
 
@@ -55,17 +55,17 @@ impl Keys {
     #[expect(clippy::cast_possible_truncation, reason = "the mask is below")]
     fn find(&self, key: &[u8], hash: u64) -> usize {
         let mask = self.table.len() - 1;
-        let mut at = hash as usize & mask;
-        while let Some(position) = self.table.get(at).filter(|position| **position != EMPTY) {
+        let mut index = hash as usize & mask;
+        while let Some(position) = self.table.get(index).filter(|position| **position != EMPTY) {
             let position = *position as usize;
             if self.entries.get(position).is_some_and(|entry| entry.hash == hash)
                 && self.key(position) == key
             {
                 break;
             }
-            at = (at + 1) & mask;
+            index = (index + 1) & mask;
         }
-        at
+        index
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 2^32")]
@@ -74,11 +74,11 @@ impl Keys {
         self.table = vec![EMPTY; len];
         for position in 0..self.entries.len() {
             let Some(entry) = self.entries.get(position) else { continue };
-            let mut at = entry.hash as usize & (len - 1);
-            while self.table.get(at).is_some_and(|slot| *slot != EMPTY) {
-                at = (at + 1) & (len - 1);
+            let mut index = entry.hash as usize & (len - 1);
+            while self.table.get(index).is_some_and(|slot| *slot != EMPTY) {
+                index = (index + 1) & (len - 1);
             }
-            if let Some(slot) = self.table.get_mut(at) {
+            if let Some(slot) = self.table.get_mut(index) {
                 *slot = position as u32;
             }
         }
@@ -96,7 +96,7 @@ impl Keys {
 
     /// Returns whether the set contains no unsent keys.
     pub(crate) fn is_done(&self) -> bool {
-        self.left == 0
+        self.unsent_count == 0
     }
 
     /// Returns the key at a position.
@@ -118,7 +118,7 @@ impl Keys {
         if let Some(entry) = self.entries.get_mut(position)
             && !std::mem::replace(&mut entry.is_sent, true)
         {
-            self.left -= 1;
+            self.unsent_count -= 1;
         }
     }
 
@@ -127,7 +127,7 @@ impl Keys {
         self.bytes.clear();
         self.entries.clear();
         self.table.fill(EMPTY);
-        self.left = 0;
+        self.unsent_count = 0;
     }
 }
 

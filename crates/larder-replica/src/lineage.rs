@@ -19,8 +19,8 @@
 //! positions in its own journals.
 //!
 //! A reader can see a change of an item before the item's key is in a journal. So when the sender
-//! starts a checkpoint, the journals may lack keys whose states it has already sent. The sender
-//! sends `ends` only when all batches that were under way at that time have ended
+//! starts a checkpoint, the journals may lack keys whose states the sender has already sent. The
+//! sender sends `ends` only when all batches that were under way at that time have ended
 //! (`Journals::settle`).
 
 use crate::frame::Position;
@@ -66,7 +66,7 @@ impl Checkpoints {
 }
 
 /// The position that a process reached in the stream of its last leader, with the checkpoints of
-/// that stream. A delta sync after a change of leader needs it.
+/// that stream. A delta sync after a change of leader needs both.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     position: Position,

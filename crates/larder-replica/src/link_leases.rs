@@ -26,7 +26,8 @@ use std::collections::VecDeque;
 /// sends no frame for this time, the forwarding node closes the connection.
 pub const LEASE_TIME: Millis = 1000;
 /// On a slow connection, the time from a grant to the end of the lease grows up to this maximum. A
-/// lease waits behind all requests in the system's socket buffers, which can hold some megabytes.
+/// lease waits behind all requests in the system's socket buffers, which can hold several
+/// megabytes.
 const LEASE_TIME_MAX: Millis = 10_000;
 /// A lease lasts this multiple of the measured time from a grant to its confirmation.
 const DELAYS_PER_LEASE: u64 = 4;

@@ -25,7 +25,7 @@ pub struct Ownership {
     revision: Revision,
     /// The current release by this leader. It ends when the map gives all of its slots to other
     /// groups, or when it is revoked or dropped.
-    released: Option<Release>,
+    release: Option<Release>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Ownership {
     /// Creates the state for a member of the group. Until the first map, the group owns all slots.
     #[must_use]
     pub fn new(group: &str) -> Self {
-        Self { group: group.to_owned(), map: None, revision: 0, released: None }
+        Self { group: group.to_owned(), map: None, revision: 0, release: None }
     }
 
     /// Returns the group of this node.
@@ -78,7 +78,7 @@ impl Ownership {
     pub fn owner_of(&self, slot: u16) -> Option<&str> {
         let owner = self.map.as_ref()?.owner_of(slot)?;
         let is_released = |release: &&Release| owner == self.group && release.slots.contains(slot);
-        let release = self.released.as_ref().filter(is_released);
+        let release = self.release.as_ref().filter(is_released);
         Some(release.map_or(owner, |release| release.to.as_str()))
     }
 
@@ -87,7 +87,7 @@ impl Ownership {
     pub fn update_map(&mut self, map: ShardMap, revision: Revision) -> usize {
         (self.map, self.revision) = (Some(map), revision);
         let own = self.slots();
-        self.released
+        self.release
             .take_if(|release| own.common(&release.slots).is_empty())
             .map_or(0, |release| release.slots.len())
     }
@@ -97,17 +97,17 @@ impl Ownership {
     /// slots, or if there is an earlier release.
     pub fn release(&mut self, slots: &SlotSet, to: &str, leadership_epoch: u32) -> bool {
         let has_all = self.map.is_some() && self.slots().includes(slots);
-        let can = has_all && self.released.is_none();
-        if can {
+        let can_release = has_all && self.release.is_none();
+        if can_release {
             let (slots, to) = (slots.clone(), to.to_owned());
-            self.released = Some(Release { slots, to, leadership_epoch, is_open: true });
+            self.release = Some(Release { slots, to, leadership_epoch, is_open: true });
         }
-        can
+        can_release
     }
 
     /// Records that the export of the released slots has ended, with or without success.
     pub fn close_release(&mut self) {
-        if let Some(release) = &mut self.released {
+        if let Some(release) = &mut self.release {
             release.is_open = false;
         }
     }
@@ -122,13 +122,13 @@ impl Ownership {
         let is_earlier = |release: &mut Release| {
             leadership_epoch.is_none_or(|since| since > release.leadership_epoch)
         };
-        self.released.take_if(is_earlier).is_some()
+        self.release.take_if(is_earlier).is_some()
     }
 
     /// Returns whether there is a release that the map does not reflect yet.
     #[must_use]
     pub fn has_release(&self) -> bool {
-        self.released.is_some()
+        self.release.is_some()
     }
 
     /// Returns whether an export has ended although this group still owns some of the released
@@ -136,20 +136,20 @@ impl Ownership {
     /// again.
     #[must_use]
     pub fn has_failed_release(&self) -> bool {
-        self.released.as_ref().is_some_and(|release| !release.is_open)
+        self.release.as_ref().is_some_and(|release| !release.is_open)
     }
 
     /// Revokes the release: this leader answers for the slots again. The caller must already have
     /// written `map` to the coordinator, as a replacement for the revision that the importing
     /// group's swap would replace. That swap then fails.
     pub fn revoke_release(&mut self, map: ShardMap, revision: Revision) {
-        self.released = None;
+        self.release = None;
         self.update_map(map, revision);
     }
 }
 
-/// A migration that only lacks the swap of the map: the importing leader has all items, and the
-/// exporting leader has released the slots.
+/// A migration that is complete except for the swap of the map: the importing leader has all items,
+/// and the exporting leader has released the slots.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedImport<'a> {
     /// The slots, and the names of both groups.

@@ -2,10 +2,10 @@
 //! their items.
 //!
 //! Order of changes: a handle first changes an item and then writes the item's key to the handle's
-//! journal. The sender first reads the key and then the item. So the state that it sends is at
-//! least as new as the change. One thread reads all states for a follower, so the follower never
-//! receives an older state of a key after a newer one. A full sync iterates over all items and
-//! sends their states in the same stream.
+//! journal. The sender first reads the key and then the item. The sent state is therefore at least
+//! as new as the change. One thread reads all states for a follower, so the follower never receives
+//! an older state of a key after a newer one. A full sync iterates over all items and sends their
+//! states in the same stream.
 //!
 //! Order of flushes: the engine counts flushes, and journals do not contain them. In each step the
 //! sender takes keys from the journals, then reads the count of flushes, then reads the items. If
@@ -30,8 +30,8 @@ use std::task::Waker;
 /// of changed keys.
 const KEYS_MAX: usize = 256;
 /// Once a batch has this length in bytes, the sender adds no more changed keys to it. In a full
-/// sync, it adds further items up to twice this length. The last item may make a batch exceed
-/// either limit.
+/// sync, the sender adds further items up to twice this length. The last item may make a batch
+/// exceed either limit.
 const BATCH_LEN: usize = 256 << 10;
 /// One step sends at most this many parts of a large value.
 const PARTS_MAX: usize = 4;
@@ -95,7 +95,7 @@ pub struct Sender<E: Engine> {
     readers: Vec<Reader>,
     /// The number of rounds in which the sender has taken keys from the readers. It determines the
     /// reader with which the next round starts.
-    next: usize,
+    round: usize,
     /// Whether the stream has started, at a resumed position, with a delta sync or with a full
     /// sync. False also after an overrun: the next step starts a full sync.
     has_started: bool,
@@ -107,14 +107,14 @@ pub struct Sender<E: Engine> {
     /// The delta sync under way.
     delta_sync: Option<DeltaSync>,
     keys: Keys,
-    /// The slots of an export: the sender sends only their items. `None` outside of exports: it
-    /// sends all items.
+    /// The slots of an export: the sender sends only their items. `None` outside of exports, where
+    /// the sender sends all items.
     slots: Option<SlotSet>,
-    /// The time of the oldest unsent change, in milliseconds. The sender updates it when it takes
-    /// keys from the journals.
+    /// The time of the oldest unsent change, in milliseconds. The sender updates this time when it
+    /// takes keys from the journals.
     oldest: u64,
     large: Option<PartialValue<E::Lease>>,
-    fetches: Vec<E::PendingRead>,
+    pending_reads: Vec<E::PendingRead>,
     batch: u64,
     /// The offsets in the last watermark, or in the resumed position. `None` before the first
     /// watermark, and from the start of a sync to its end.
@@ -164,7 +164,7 @@ impl<E: Engine> Sender<E> {
             engine,
             journals,
             readers: Vec::new(),
-            next: 0,
+            round: 0,
             has_started: false,
             generation: 0,
             walk: None,
@@ -174,7 +174,7 @@ impl<E: Engine> Sender<E> {
             slots: None,
             oldest: 0,
             large: None,
-            fetches: Vec::new(),
+            pending_reads: Vec::new(),
             batch: 0,
             sent_offsets: None,
             watermark: 0,
@@ -192,7 +192,8 @@ impl<E: Engine> Sender<E> {
         sender
     }
 
-    /// Creates the stream of an export. It contains all items of these slots, and their changes.
+    /// Creates the stream of an export. The stream contains all items of these slots, and their
+    /// changes.
     pub fn for_export(engine: E, journals: Arc<Journals>, slots: SlotSet) -> Self {
         Self { slots: Some(slots), ..Self::new(engine, journals, 0, None, None) }
     }
@@ -200,8 +201,8 @@ impl<E: Engine> Sender<E> {
     /// Returns whether all changes before the journal offsets `ends` are sent.
     #[must_use]
     pub fn has_sent(&self, ends: &[u64]) -> bool {
-        let has_read = |(at, end): (usize, &u64)| {
-            *end == 0 || self.readers.get(at).is_some_and(|reader| reader.offset() >= *end)
+        let has_read = |(index, end): (usize, &u64)| {
+            *end == 0 || self.readers.get(index).is_some_and(|reader| reader.offset() >= *end)
         };
         let is_under_way = self.walk.is_some() || self.large.is_some() || !self.keys.is_done();
         self.has_started && !is_under_way && ends.iter().enumerate().all(has_read)
@@ -321,7 +322,7 @@ impl<E: Engine> Sender<E> {
         }
         self.engine.begin_batch(now);
         let engine = &mut self.engine;
-        self.fetches.retain(|fetch| engine.deliver(fetch) == Delivery::InProgress);
+        self.pending_reads.retain(|read| engine.deliver(read) == Delivery::InProgress);
         let step = self.step_in_batch(now, waker, out);
         self.engine.submit();
         self.engine.end_batch();
@@ -398,7 +399,7 @@ impl<E: Engine> Sender<E> {
     /// # Errors
     /// A journal has overwritten unread keys: the follower needs a full sync.
     fn take_keys(&mut self, now: Now) -> Result<(), Overrun> {
-        let Self { engine, journals, readers, next, delta_sync, keys, slots, counts, .. } = self;
+        let Self { engine, journals, readers, round, delta_sync, keys, slots, counts, .. } = self;
         keys.clear();
         if let Some(DeltaSync { changed_keys, has_all_keys, .. }) = delta_sync {
             // Reserve half of `KEYS_MAX` for keys from the journals. Otherwise the journals could
@@ -415,8 +416,8 @@ impl<E: Engine> Sender<E> {
         let mut oldest = 0;
         // Start each round with another journal. A journal that is always full must not starve the
         // others.
-        *next += 1;
-        let first = *next % readers.len().max(1);
+        *round += 1;
+        let first = *round % readers.len().max(1);
         let (before, from_first) = readers.split_at_mut(first);
         for reader in from_first.iter_mut().chain(before) {
             while keys.len() < KEYS_MAX
@@ -439,7 +440,7 @@ impl<E: Engine> Sender<E> {
 
     /// Looks up the unsent keys, and writes the states of their items to the batch.
     fn send_keys(&mut self, now: Now, batch: &mut BatchWriter, waker: &Waker, out: &mut Vec<u8>) {
-        let Self { engine, keys, large, fetches, .. } = self;
+        let Self { engine, keys, large, pending_reads, .. } = self;
         let unsent: Vec<(usize, u64)> = keys.unsent().collect();
         unsent.iter().for_each(|(_, hash)| engine.announce(*hash));
         engine.prefetch_announced();
@@ -458,7 +459,7 @@ impl<E: Engine> Sender<E> {
                 }
                 Lookup::Pending => {
                     let wanted = ReadRequest { hash, is_read_ahead: false };
-                    if engine.start_read(wanted, waker, fetches) == ReadStart::NotNeeded {
+                    if engine.start_read(wanted, waker, pending_reads) == ReadStart::NotNeeded {
                         // No read from slower storage is needed. The next step looks the key up
                         // again.
                         waker.wake_by_ref();

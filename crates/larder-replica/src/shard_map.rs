@@ -1,4 +1,4 @@
-//! The shard map of a cluster states which group owns each slot. The coordinator stores it.
+//! The shard map of a cluster states which group owns each slot. The coordinator stores the map.
 
 use crate::slot_set::SlotSet;
 use larder_protocol::SLOTS;
@@ -71,11 +71,11 @@ impl ShardMap {
         let stays = |(group, set): (&String, &SlotSet)| {
             slots.get(group).is_some_and(|own| !own.common(set).is_empty())
         };
-        let is_right = is_whole && is_once && !migrations.iter().any(stays);
+        let is_valid = is_whole && is_once && !migrations.iter().any(stays);
         let keep_full = |sets: BTreeMap<String, SlotSet>| {
             sets.into_iter().filter(|(_, set)| !set.is_empty()).collect()
         };
-        is_right.then(|| Self { slots: keep_full(slots), migrations: keep_full(migrations) })
+        is_valid.then(|| Self { slots: keep_full(slots), migrations: keep_full(migrations) })
     }
 
     /// Returns each group that owns slots, with its slots, ordered by group name.
@@ -113,8 +113,8 @@ impl ShardMap {
 
     /// Makes a migration's importing group the owner of its slots.
     pub fn finish(&mut self, Migration { from, to, slots }: &Migration) {
-        if let Some(of) = self.slots.get_mut(from) {
-            of.remove(slots);
+        if let Some(owned) = self.slots.get_mut(from) {
+            owned.remove(slots);
         }
         self.slots.entry(to.clone()).or_default().add(slots);
         if let Some(wanted) = self.migrations.get_mut(to) {
@@ -149,9 +149,9 @@ impl ShardMap {
         let own = others.remove(to).unwrap_or_default().len();
         let share = usize::from(SLOTS) / (others.len() + 1);
         let count = count.unwrap_or_else(|| share.saturating_sub(own));
-        let could = usize::from(SLOTS) - own - others.len();
-        if count > could {
-            return Err(PlanError::TooMany(could));
+        let count_max = usize::from(SLOTS) - own - others.len();
+        if count > count_max {
+            return Err(PlanError::TooMany(count_max));
         }
         // Take each slot from the group with the most remaining slots.
         let mut left: BTreeMap<&String, usize> =

@@ -5,8 +5,8 @@
 /// integers in milliseconds end in `_ms` or `_MS`.
 pub type Millis = u64;
 
-/// A lower bound for the clock of a peer, from the send times in its messages. The rates of both
-/// clocks may each differ from real time by up to 1 %.
+/// A lower bound for the clock of a peer, computed from the send times in its messages. The rates
+/// of both clocks may each differ from real time by up to 1 %.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerClock {
     /// The send time of a message on the peer's clock.
@@ -22,8 +22,8 @@ impl PeerClock {
         Self { sent, arrived }
     }
 
-    /// Notes the send time of a message. A message that was delayed changes nothing: its send time is
-    /// below the bound.
+    /// Notes the send time of a message. A delayed message changes nothing: its send time is below
+    /// the bound.
     pub fn note(&mut self, sent: Millis, arrived: Millis) {
         if sent >= self.at(arrived) {
             *self = Self { sent, arrived };

@@ -1,7 +1,8 @@
 //! Authentication with a password file (`user:password` lines) or a token file.
 //!
-//! This module reveals no password. Types that contain a password do not implement `Debug`, errors
-//! about a line contain only the file and the line number, and comparisons take constant time.
+//! This module never reveals a password: types that contain a password do not implement `Debug`, an
+//! error about a line contains only the file and the line number, and comparisons take constant
+//! time.
 
 use crate::options::Options;
 use larder_protocol::Credentials;
@@ -20,7 +21,7 @@ const LINE_LEN_MAX: usize = 255;
 /// read only up to this length, because only its first lines are used.
 const FILE_LEN_MAX: u64 = 64 << 10;
 
-/// A password file, and its entries as last read.
+/// A password file, and the entries of its last successful read.
 pub struct PasswordFile {
     path: PathBuf,
     entries: RwLock<Vec<Entry>>,
@@ -39,7 +40,7 @@ struct Secret {
     len: u64,
 }
 
-/// A token file, and its tokens as last read.
+/// A token file, and the tokens of its last successful read.
 pub struct TokenFile {
     path: PathBuf,
     tokens: RwLock<Vec<Token>>,
@@ -49,7 +50,7 @@ pub struct TokenFile {
 struct Token {
     token: Secret,
     /// Whether the token is read-only.
-    reads: bool,
+    is_read_only: bool,
 }
 
 /// The rights of a token.
@@ -130,7 +131,7 @@ pub fn open(
 }
 
 impl PasswordFile {
-    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its
+    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its working
     /// directory.
     ///
     /// # Errors
@@ -168,7 +169,7 @@ impl PasswordFile {
 }
 
 impl TokenFile {
-    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its
+    /// Reads a file. [`Self::reload`] reads the same file even if the process changes its working
     /// directory.
     ///
     /// # Errors
@@ -202,7 +203,7 @@ impl TokenFile {
         let mut rights = None;
         for line in tokens.iter() {
             if bool::from(line.token.is(&token)) {
-                rights = Some(if line.reads { TokenRights::Read } else { TokenRights::All });
+                rights = Some(if line.is_read_only { TokenRights::Read } else { TokenRights::All });
             }
         }
         rights
@@ -234,18 +235,18 @@ fn read_tokens(path: &Path) -> Result<Vec<Token>, AuthError> {
 fn token(line: &[u8]) -> Option<Token> {
     let mut words = line.split(|&byte| byte == b':');
     let (_, token, rights, more) = (words.next()?, words.next()?, words.next(), words.next());
-    let reads = match rights {
+    let is_read_only = match rights {
         None => false,
         Some(b"read") => true,
         Some(_) => return None,
     };
     let is_good = !token.is_empty() && line.len() <= LINE_LEN_MAX && more.is_none();
-    is_good.then(|| Token { token: Secret::new(token), reads })
+    is_good.then(|| Token { token: Secret::new(token), is_read_only })
 }
 
 impl Secret {
-    /// Copies at most as many bytes as a line of the file can have. Also stores the full length of
-    /// the input, so longer input never equals an entry.
+    /// Copies at most [`LINE_LEN_MAX`] bytes. Also stores the length of the whole input, so input
+    /// above this limit never equals an entry.
     fn new(from: &[u8]) -> Self {
         let kept = from.get(..LINE_LEN_MAX).unwrap_or(from);
         let mut bytes = [0; LINE_LEN_MAX];
@@ -401,8 +402,8 @@ mod tests {
         }
     }
 
-    /// If only the first part of a long file were read, its last line could lose the `:read`, and
-    /// the token would get all rights.
+    /// If the server read only the first part of a long file, the last line could lose its `:read`,
+    /// and the token would get all rights.
     #[test]
     fn a_token_file_that_is_too_long_is_refused() {
         let line = b"name:token:read\n";

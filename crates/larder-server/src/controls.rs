@@ -1,5 +1,5 @@
 //! Settings that commands change while the server runs. Larder has no LRU lists and no slabs, so
-//! most of these settings only appear in `stats settings`, as in a memcached without its maintainer
+//! most of these settings only appear in `stats settings`, as in memcached without its maintainer
 //! thread.
 
 use crate::loaded_scripts::LoadedScripts;
@@ -153,6 +153,6 @@ impl Controls {
 }
 
 fn lock<T>(settings: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The numbers stay valid when a thread panics with the lock held.
+    // The settings stay valid if a thread panics while holding the lock.
     settings.lock().unwrap_or_else(PoisonError::into_inner)
 }

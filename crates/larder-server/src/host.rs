@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// All forwarded stores together may retain at most the memory for items divided by this number.
+/// The maximum memory that all forwarded stores together may retain is the memory for items divided
+/// by this number.
 const SENT_PART: usize = 16;
 
 impl Host for Server {

@@ -18,8 +18,8 @@ impl LoadedScripts {
         self.lock().get(hash).copied()
     }
 
-    /// Stores a script. If the maximum number of scripts is reached, first removes all others.
-    /// Clients then load their scripts again.
+    /// Stores a script. If the maximum number of hashes is reached, first removes all other
+    /// scripts. Clients then have to load their scripts again.
     pub(crate) fn keep(&self, hash: ScriptHash, script: Script) {
         let mut scripts = self.lock();
         if scripts.len() >= HASHES_MAX {

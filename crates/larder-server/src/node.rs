@@ -9,9 +9,9 @@ use larder_store::erased;
 use larder_support::clock::Clock;
 use std::sync::Arc;
 
-/// Builds the node's configuration. `counters` contains first the counters of the handles that
-/// serve clients ([`Options::handles`]), then the counters of the handles that answer forwarded
-/// requests ([`Options::answerers`]).
+/// Builds the node's configuration. `counters` starts with the counters of the handles that serve
+/// clients ([`Options::handles`]). The counters of the handles that answer forwarded requests
+/// ([`Options::answerers`]) follow.
 pub(crate) fn config(
     options: &Options,
     settings: &Settings,

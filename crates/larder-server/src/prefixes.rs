@@ -61,8 +61,8 @@ impl Prefixes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, PrefixCounts>> {
-        // The counts stay valid if a thread panics with the lock held, because they are plain
-        // numbers.
+        // The counts are plain numbers, so they stay valid if a thread panics while holding the
+        // lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

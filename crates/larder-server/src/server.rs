@@ -45,10 +45,10 @@ pub struct Server {
     /// Counts of HTTP and gRPC.
     #[cfg(feature = "metrics")]
     pub(crate) web: larder_gateway::WebCounts,
-    /// One set of counters per worker, then one for the gateway if it serves items, then one per
-    /// cache handle that answers forwarded requests.
+    /// The counters of each worker, then those of the gateway if it serves items, then those of
+    /// each cache handle that answers forwarded requests.
     pub counters: Vec<Arc<Counters>>,
-    /// The addresses of listeners, in memcached's form.
+    /// The addresses of listeners, in memcached's format.
     pub listeners: Mutex<Vec<String>>,
     /// The phase of the server and requests to change it.
     pub life: LifeCycle,
@@ -61,7 +61,7 @@ pub struct Server {
     pub prefixes: Prefixes,
     /// Settings that commands change.
     pub controls: Controls,
-    /// The time of each worker's last heartbeat, as [`Clock::now`].
+    /// The time of each worker's last heartbeat, on the scale of [`Clock::now`].
     last_seen: Vec<AtomicU32>,
     /// The node: this server's part in replication and in a cluster.
     pub node: Arc<Node>,
@@ -72,13 +72,13 @@ pub struct Server {
     pub(crate) warnings: Warnings,
 }
 
-/// Warnings that clients could cause many times a second. They are rate-limited.
+/// Rate-limited warnings, which clients could otherwise cause many times a second.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     /// Logged when load shedding marks connections for closing.
     pub(crate) shed: RateLimitedWarning,
-    /// Logged when accepting has failed, for example because the system has no file descriptors.
-    /// Connections then wait.
+    /// Logged when accepting has failed, for example because the system has no free file
+    /// descriptors, so that connections must wait.
     pub(crate) accept: RateLimitedWarning,
     /// Logged when a connection was closed because the buffers of all connections had reached their
     /// limit.
@@ -185,8 +185,8 @@ impl Server {
         self.access.passwords.is_some()
     }
 
-    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if a
-    /// file that it consists of is invalid.
+    /// Reloads passwords, tokens and certificates (SIGHUP). Each of the three stays unchanged if
+    /// one of its files is invalid.
     pub(crate) fn reload(&self) {
         if let Some(passwords) = &self.access.passwords {
             passwords.reload();
@@ -203,8 +203,8 @@ impl Server {
     }
 
     /// Reloads the certificates for clients and for nodes. Returns `None` if the server has no
-    /// certificates. If a file of the certificates for clients is invalid, those certificates stay
-    /// unchanged. The same holds for the certificates for nodes.
+    /// certificates. The two sets of certificates are independent: a set with an invalid file stays
+    /// unchanged.
     pub(crate) fn refresh_certificates(&self) -> Option<Result<(), LoadError>> {
         let of_clients = self.access.tls.as_ref().map(|tls| tls.refresh());
         let of_nodes = self.node.credentials.tls.as_ref().map(|tls| tls.refresh());

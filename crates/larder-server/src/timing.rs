@@ -3,8 +3,8 @@
 //! in the same iteration before this poll.
 //!
 //! A request can wait for slower storage or for another node, and a reply can wait for an
-//! acknowledgement. Several polls then belong to the request. Its latency lasts from `begun` of the
-//! first poll that had to wait to the end of the last poll.
+//! acknowledgement. Such a request takes several polls. Its latency lasts from `begun` of the first
+//! poll that had to wait to the end of the last poll.
 //!
 //! The driver reads the clock for `begun`. This module reads it again only at the end of a poll
 //! that answers requests.
@@ -34,13 +34,13 @@ pub(crate) struct RequestTimer(Option<Box<Waiting>>);
 struct Waiting {
     /// The start of the measured time: [`Timing::begun`] of the first poll that had to wait.
     begun: Moment,
-    /// The requests whose replies are held back.
+    /// The requests whose replies are held.
     answered: AnsweredCounts,
 }
 
 impl RequestTimer {
-    /// Records the latency of the requests that a poll has answered. If their replies are held
-    /// back, records it later, at the poll that releases the replies.
+    /// Records the latency of the requests that a poll has answered. If their replies are held,
+    /// records it later, at the poll that releases the replies.
     #[inline]
     pub(crate) fn end_poll(&mut self, progress: &Progress, timing: &Timing<'_>) {
         let waits = progress.hold || progress.next == Next::Wait;

@@ -1,5 +1,5 @@
 //! Measures a session with the segment engine and 16 requests per poll: `cargo bench -p
-//! larder-session`. Times are per poll, and rates are in requests.
+//! larder-session`. Times are per poll, and rates are in requests per second.
 
 #[path = "../examples/workload/mod.rs"]
 mod workload;
@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// Measures one poll for each kind of request. All lookups are hits.
+/// Measures polls with requests of one kind. All lookups are hits.
 #[divan::bench(args = ["get", "mg", "binary-get", "set", "ms"])]
 fn poll(bencher: Bencher<'_, '_>, kind: &str) {
     let (mut conversation, batches) = (Conversation::start(kind), batches(kind));

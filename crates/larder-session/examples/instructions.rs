@@ -1,7 +1,7 @@
 //! The program that `scripts/instructions` measures. `instructions REQUEST ROUNDS` answers ROUNDS
 //! batches of 16 requests, with one poll per batch. The batches cycle through 4,096 of 100,000
-//! items (keys of 20 bytes, values of 100 bytes). The script subtracts the counts of two runs to
-//! exclude the startup.
+//! items (keys of 20 bytes, values of 100 bytes). The script subtracts the instruction counts of
+//! two runs to exclude the startup.
 
 mod workload;
 

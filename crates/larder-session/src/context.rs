@@ -14,10 +14,10 @@ pub struct Settings {
     pub flush_enabled: bool,
     /// Whether clients may only read, because this server is a replica.
     pub read_only: bool,
-    /// Whether another node may own items. Sessions then forward requests: see [`Host::owner`].
+    /// Whether another node may own items. If true, sessions forward requests: see [`Host::owner`].
     pub forwards: bool,
     /// Whether the requests come from another node's gateway, which translates HTTP and gRPC
-    /// requests. Three rules then differ:
+    /// requests. If true, three rules differ:
     ///
     /// - If a store is refused, the old value of its key stays.
     /// - A lookup does not win the right to recompute an item.
@@ -29,8 +29,8 @@ pub struct Settings {
     /// The maximum length of unsent output, in bytes. Above it, a session answers no requests until
     /// the driver has sent some of the output.
     pub output_max: usize,
-    /// The number of databases that RESP's `SELECT` and `COPY` accept. All of them hold the same
-    /// items.
+    /// The number of databases that RESP's `SELECT` and `COPY` accept. All databases contain the
+    /// same items.
     pub resp_databases: u32,
 }
 
@@ -43,7 +43,7 @@ impl Settings {
 
 /// The arguments of one poll.
 pub struct Context<'a, E: Engine, H: Host> {
-    /// The context for operations on the cache. The session sets its observer itself.
+    /// The context for operations on the cache. The session sets the observer.
     pub operations: OpContext<'a, E>,
     /// The server that the session belongs to.
     pub host: &'a H,
@@ -61,11 +61,11 @@ pub struct Context<'a, E: Engine, H: Host> {
 pub enum Next {
     /// All complete requests are answered. Keep the unconsumed input and read more.
     Read {
-        /// The incomplete request lacks at least this many bytes. Never 0. A driver may reserve
-        /// buffer space for them, up to the driver's own limit.
+        /// A lower bound of the number of bytes that the incomplete request lacks. Never 0. A
+        /// driver may reserve buffer space for these bytes, up to the driver's own limit.
         wanted: usize,
     },
-    /// Poll again after the other connections. The session can continue immediately. It has reached
+    /// Poll again after the other connections. The session can continue immediately: it has reached
     /// the limit of requests per poll, has finished one step in a dump or key listing, or no longer
     /// needs to wait.
     Yield,
@@ -76,8 +76,8 @@ pub enum Next {
     Wait,
     /// Send the output, then close the connection. Discard the unconsumed input.
     Close,
-    /// Close the connection immediately and drop the held output. Replicas may never acknowledge
-    /// the changes that this output confirms.
+    /// Close the connection immediately and drop the held output, because replicas may never
+    /// acknowledge the changes that this output confirms.
     Abandon,
     /// This server does not own the keys of the next forwarded request. Send the output, then end
     /// the conversation. The owner continues after the part that
@@ -113,8 +113,8 @@ pub(crate) struct PollState {
     pub(crate) keeps_answers: bool,
 }
 
-/// The result of one step in a poll: the input that the step consumed and, if it ends the poll, the
-/// driver's next action.
+/// The result of one step in a poll: the length of the consumed input in bytes and, if the step
+/// ends the poll, the driver's next action.
 pub(crate) struct Step {
     pub(crate) consumed: usize,
     pub(crate) next: Option<Next>,
@@ -133,8 +133,8 @@ impl Step {
 /// The next action after a request.
 pub(crate) enum Flow {
     Continue,
-    /// The request waits for slower storage. It has written no output, and the session executes it
-    /// again later.
+    /// The request waits for slower storage. The request has written no output, and the session
+    /// will execute it again.
     Wait,
     Close,
 }

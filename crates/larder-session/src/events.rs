@@ -1,6 +1,6 @@
 //! Reports request events to the host, which passes them to log watchers and counts requests per
-//! key prefix. In each poll that may answer requests, the session asks the host which events it
-//! observes. If the host observes none, each operation costs only one more branch.
+//! key prefix. In each poll that may answer requests, the session queries the host for the events
+//! that the host observes. If the host observes none, each operation costs only one more branch.
 
 use crate::{Host, PrefixEvent};
 use larder_operations::{Event, LookupResult, Observer, StoreKind, StoreOutcome};
@@ -15,8 +15,9 @@ pub(crate) struct RequestObserver<'r, H> {
     /// The log streams that the host observes: see [`Host::observed`].
     wanted: Streams,
     by_meta: bool,
-    /// The counter of the key's prefix that this request increments; `None` if it increments none.
-    /// For a lookup, `count_prefix` sets whether it was a hit.
+    /// The prefix counter that this request increments; `None` if it increments no counter. For a
+    /// lookup, `count_prefix` replaces the field of [`PrefixEvent::Get`] by the result of the
+    /// lookup.
     prefix_event: Option<PrefixEvent>,
 }
 
@@ -33,7 +34,7 @@ impl<'r, H: Host> RequestObserver<'r, H> {
         Self { host, client, wanted, by_meta, prefix_event: event.filter(|_| counts) }
     }
 
-    /// Returns an observer for a RESP, HTTP or gRPC request. Such requests are not counted by
+    /// Returns an observer for a RESP, HTTP or gRPC request, which the host does not count by
     /// prefix.
     pub(crate) fn unprefixed(host: &'r H, client: u64, wanted: Streams) -> Self {
         Self { host, client, wanted, by_meta: false, prefix_event: None }

@@ -3,10 +3,10 @@
 //!
 //! The session sends the bytes of complete requests unchanged. Another session at the leader parses
 //! and answers them, and this session copies the bytes of the replies to the output. This session
-//! itself answers requests that are not about items (`stats`, logins, `quit`). The forwarded bytes
-//! stay in the input until their replies are complete. If another node becomes leader, the session
-//! sends the same bytes again. If the leader has answered only a part of them, the session sends
-//! the rest.
+//! answers requests that are not about items (`stats`, logins, `quit`). The forwarded bytes stay in
+//! the input until their replies are complete. If another node becomes leader, the session sends
+//! the same bytes again. If the leader has answered only a part of the requests, the session sends
+//! only the rest again.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -83,7 +83,7 @@ fn count_reads(batch: &Batch<'_>) -> usize {
 }
 
 impl<E: Engine> Session<E> {
-    /// Returns whether another node answers requests about items that this server's group owns.
+    /// Returns whether another node answers requests about the items of this server's group.
     #[inline]
     pub(crate) fn is_remote<H: Host>(cx: &Context<'_, E, H>) -> bool {
         cx.settings.forwards && cx.host.owner() != Owner::Local
@@ -180,7 +180,7 @@ impl<E: Engine> Session<E> {
         }
         let mut forwarded = ForwardedRequests::new(self.parser);
         // The requests up to the end of the last complete line. If the next line is incomplete, the
-        // session forwards only these.
+        // session forwards only these requests.
         let mut whole = forwarded.clone();
         for ready in &batch.requests {
             let (class, changes) = match ready.kind {
@@ -206,7 +206,7 @@ impl<E: Engine> Session<E> {
             }
         }
         if !forwarded.parser.is_between_lines() {
-            // Forward a line of keys as a whole, even if the rest of it is malformed.
+            // Forward a line of keys as a whole, even if the rest of the line is malformed.
             let rest = input.get(forwarded.len..).unwrap_or_default();
             match memchr::memchr(b'\n', rest) {
                 Some(end) => {
@@ -312,8 +312,8 @@ impl<E: Engine> Session<E> {
     }
 
     /// Consumes the answered part of forwarded requests. The session then sends the rest to the
-    /// next owner, or answers the rest itself. If the part does not end at the end of a request or
-    /// key, closes the connection.
+    /// next owner, or answers the rest itself. If the answered part does not end at the end of a
+    /// request or of a key, closes the connection.
     fn resume_rest<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -334,7 +334,7 @@ impl<E: Engine> Session<E> {
     }
 
     /// Advances the parser to the offset `len` in `requests`, and counts the requests before this
-    /// offset. Returns false if no request ends there.
+    /// offset. Returns false if no request ends at this offset.
     fn note_answered<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -407,7 +407,7 @@ impl<E: Engine> Session<E> {
             let RequestKind::Other(index) = ready.kind else { continue };
             let Some(other) = batch.others.get(index) else { continue };
             self.parser = other.parser;
-            // Clients treat the error as the end of the whole reply. So the session discards the
+            // Clients treat the error as the end of the whole reply, so the session discards the
             // rest of the line of keys.
             if self.parser.abandon_line() {
                 self.pending = Pending::DiscardLine;

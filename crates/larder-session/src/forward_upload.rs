@@ -1,9 +1,9 @@
 //! Forwards stores with a long value to the node that owns the key. The session forwards the value
 //! as it arrives, and keeps the sent bytes until the store has a result. If the owner changes
-//! before it has executed the store, the session sends the kept bytes to the next owner, or stores
-//! them itself if this server is the next owner. Without memory for the sent bytes, such a store
-//! fails. The session sends the bytes again piece by piece while the route has room. So they delay
-//! no requests of other clients.
+//! before the store is executed, the session sends the kept bytes to the next owner. If this server
+//! is the next owner, it stores the bytes itself. If there is no memory for the sent bytes, a
+//! change of the owner makes the store fail. The session sends the kept bytes in pieces, and only
+//! while the route has room, so that they do not delay the requests of other clients.
 //!
 //! ```text
 //!             the key moves away: read the value back            not executed
@@ -22,11 +22,11 @@ use larder_operations::CommandClass;
 use larder_protocol::KEY_LEN_MAX;
 use larder_store::{Engine, HashedKey, Refusal};
 
-/// The session passes at most this many bytes of a store to the route at once.
+/// The maximum number of bytes that the session passes to the route at once.
 const PIECE_LEN: usize = 64 << 10;
 
 impl<E: Engine> Session<E> {
-    /// Starts to forward a store whose value is incomplete in the input.
+    /// Starts to forward a store whose value has not arrived completely.
     #[cold]
     pub(crate) fn forward_body<H: Host>(
         &mut self,
@@ -41,18 +41,18 @@ impl<E: Engine> Session<E> {
         Step::advance(*head_len)
     }
 
-    /// Forwards a store whose key has moved to another node while this server was receiving the
-    /// value. `consumed` is the number of bytes in the current input that belong to the value.
-    /// Refuses the store if the bytes so far were discarded for lack of memory.
+    /// Forwards a store whose key moved to another node while this server was receiving the value.
+    /// `consumed` is the number of bytes in the current input that belong to the value. Refuses the
+    /// store if the bytes so far were discarded for lack of memory.
     #[cold]
     pub(crate) fn forward_received<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,
-        arriving: IncomingValue<E>,
+        incoming: IncomingValue<E>,
         consumed: usize,
     ) -> Step {
-        let left = arriving.missing() as u64;
-        let IncomingValue { head, parser, upload: value, trailer, .. } = arriving;
+        let left = incoming.missing() as u64;
+        let IncomingValue { head, parser, upload: value, trailer, .. } = incoming;
         cx.host.release(head.capacity());
         // Parsing succeeds because the same head was parsed before.
         let Some(store) = parser.parse_head(&head) else {
@@ -100,8 +100,8 @@ impl<E: Engine> Session<E> {
         match route.take(id, output) {
             ForwardOutcome::Pending => (),
             ForwardOutcome::More => route.resume(),
-            // The owner has not executed a store whose last byte it has not received. Such a store
-            // can be sent again.
+            // If all bytes were sent, the owner may have executed the store. Otherwise, the owner
+            // has not executed it, and the session sends the kept bytes again.
             ForwardOutcome::ConnectionLost if upload.is_sent() || !upload.is_kept => {
                 upload.release(cx.host);
                 return Step::finish(0, Next::Close);
@@ -182,11 +182,12 @@ impl<E: Engine> Session<E> {
         } else {
             self.discard_body(cx, &store, key, body_len, Refusal::TooLarge, poll);
         }
-        // If the key moves away again, the next upload reserves memory for the same bytes itself.
+        // If the key moves to another node again, the next upload reserves memory for the same
+        // bytes.
         upload.release(cx.host);
         let step = self.resume(cx, value, poll, output);
-        // `resume` has consumed kept bytes, not input. The session must look at the input before it
-        // requests more.
+        // `resume` has consumed kept bytes, not input. The session must process the input before it
+        // requests more input.
         Step { consumed: 0, next: step.next.filter(|next| !matches!(next, Next::Read { .. })) }
     }
 }

@@ -10,8 +10,7 @@ use larder_protocol::{Credentials, Streams, Tuning};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The server as seen by a session: everything that commands need besides the cache. Tests use a
-/// small implementation.
+/// The server as a session uses it, without the cache. Tests use a small implementation.
 pub trait Host {
     /// Returns the version in the reply to `version`, without `VERSION `.
     fn version(&self) -> &str;
@@ -63,13 +62,14 @@ pub trait Host {
         None
     }
 
-    /// Returns the tracker for the items in clients' near caches, or `None` if there is no tracker.
+    /// Returns the tracker of the items in clients' near caches, or `None` if the server has no
+    /// tracker.
     fn tracker(&self) -> Option<&Tracker> {
         None
     }
 
-    /// Makes the cache report its changes to the tracker, and returns the tracker. Returns `None`
-    /// if the server cannot track changes.
+    /// Makes the cache report changes of items to the tracker, and returns the tracker. Returns
+    /// `None` if the server cannot track changes.
     fn start_tracking(&self) -> Option<&Tracker> {
         self.tracker()
     }
@@ -189,20 +189,21 @@ pub trait Host {
     /// Removes all loaded scripts (`SCRIPT FLUSH`).
     fn forget_scripts(&self) {}
 
-    /// Applies a setting of the flash tier. Records other settings for `stats settings`.
+    /// Applies a setting of the flash tier. For other settings, only stores the value for `stats
+    /// settings`.
     fn apply_tuning(&self, _tuning: Tuning) {}
 }
 
-/// The shard map as seen by a session: the assignment of keys to groups.
+/// The shard map as a session uses it: the assignment of keys to groups.
 pub trait GroupMap {
     /// Returns the group that owns a key.
     fn group_of(&self, key: &[u8]) -> GroupIndex;
 
-    /// Returns the groups that own keys or that will import some, ordered by index. The session
-    /// sends a flush of all items to each of these groups.
+    /// Returns the groups that own keys or will import keys, ordered by index. The session sends a
+    /// flush of all items to each of these groups.
     fn groups(&self) -> Vec<GroupIndex>;
 
-    /// Returns the version of the map. It increases when keys move to other groups.
+    /// Returns the version of the map, which increases when keys move to other groups.
     fn version(&self) -> u64;
 }
 
@@ -250,7 +251,8 @@ pub enum StatsAnswer {
     Done,
     /// The request counts per key prefix (`stats detail dump`).
     Prefixes(BTreeMap<Vec<u8>, PrefixCounts>),
-    /// Whether the server counts items by size from now on (`stats sizes_enable`, `sizes_disable`).
+    /// True if the server has started to count items by size, false if it has stopped (`stats
+    /// sizes_enable`, `sizes_disable`).
     SizesStatus(bool),
     /// The host refuses the request. The session replies with an error.
     Refused(StatsRefusal),

@@ -1,5 +1,5 @@
-//! Continues the pending work of a session. Starts such work for a store whose value has not
-//! arrived completely.
+//! Continues the pending work of a session, and starts to receive values that have not arrived
+//! completely.
 
 use crate::Host;
 use crate::context::{Context, Next, PollState, Step};
@@ -13,8 +13,8 @@ use larder_protocol::{KEY_LEN_MAX, Request, Store, reply};
 use larder_store::{Engine, HashedKey, Refusal, WalkState};
 
 /// The maximum length of a value, in bytes including its line end, that stays in the input buffer
-/// until it is complete. The session receives or forwards a longer value in pieces. It also
-/// receives a value in pieces if the item will have tags, or if the value is longer than the
+/// until it is complete. The session receives or forwards a longer value in pieces. The session
+/// also receives a value in pieces if the item will have tags, or if the value is longer than the
 /// engine's `upload_len_min`.
 const BUFFERED_BODY_MAX: u64 = 64 << 10;
 
@@ -34,7 +34,7 @@ impl<E: Engine> Session<E> {
             if self.is_forwarded {
                 return Step::finish(0, Next::NotOwner);
             }
-            // The session forwards a store with a short value once the value is complete.
+            // The session forwards a store with a short value only when the value is complete.
             return match body_len <= BUFFERED_BODY_MAX {
                 true => Step::finish(0, Next::Read { wanted: missing(body, input) }),
                 false => self.forward_body(cx, body, input),
@@ -91,8 +91,8 @@ impl<E: Engine> Session<E> {
         };
         let trailer_len = saturated(body_len) - store.value_len;
         let value = (upload, tags);
-        let arriving = IncomingValue::new(head, self.parser, value, store.value_len, trailer_len);
-        self.pending = Pending::Receive(Box::new(arriving));
+        let incoming = IncomingValue::new(head, self.parser, value, store.value_len, trailer_len);
+        self.pending = Pending::Receive(Box::new(incoming));
     }
 
     /// Refuses a store before its value has arrived. Discards the `left` bytes of the value that
@@ -103,19 +103,19 @@ impl<E: Engine> Session<E> {
         store: &Store<'_>,
         key: HashedKey<'_>,
         left: u64,
-        why: Refusal,
+        refusal: Refusal,
         poll: &mut PollState,
     ) {
         poll.answered.add(CommandClass::Store, 1);
         let mut then = Vec::new();
         self.with_observer(cx, &Request::Store(*store), |_, cx| {
-            store::refuse(cx, store, key, why, &mut then);
+            store::refuse(cx, store, key, refusal, &mut then);
         });
         self.pending = Pending::Discard { left, then };
     }
 
-    /// Continues the pending work of the session, with the next bytes of the input if it needs
-    /// them.
+    /// Continues the pending work of the session. If the work needs input, processes the next bytes
+    /// of `input`.
     pub(crate) fn resume<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -135,10 +135,10 @@ impl<E: Engine> Session<E> {
             Pending::ForwardUpload(passing) => {
                 self.resume_forward_upload(cx, passing, input, poll, output)
             }
-            Pending::Receive(arriving) => self.resume_receive(cx, arriving, input, poll, output),
+            Pending::Receive(incoming) => self.resume_receive(cx, incoming, input, poll, output),
             Pending::Send(sending) => self.resume_send(cx, sending, output),
             Pending::Dump(dump) => self.resume_dump(cx, dump, output),
-            Pending::KeyScan(scanning) => self.resume_key_scan(cx, scanning, output),
+            Pending::KeyScan(key_scan) => self.resume_key_scan(cx, key_scan, output),
             Pending::Watch(watcher) => {
                 self.pending = Pending::Watch(watcher);
                 cx.host.read_log(watcher, output);
@@ -213,42 +213,43 @@ impl<E: Engine> Session<E> {
     fn resume_key_scan<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        mut scanning: Box<KeyScan<E>>,
+        mut key_scan: Box<KeyScan<E>>,
         output: &mut Vec<u8>,
     ) -> Step {
         let next = if output.len() > cx.settings.output_max {
             Next::Write
         } else {
-            match scanning.proceed(cx, output) {
+            match key_scan.proceed(cx, output) {
                 WalkState::More => Next::Yield,
                 WalkState::Waiting => Next::Wait,
                 WalkState::End => return Step::advance(0),
             }
         };
-        self.pending = Pending::KeyScan(scanning);
+        self.pending = Pending::KeyScan(key_scan);
         Step::finish(0, next)
     }
 
     fn resume_receive<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
-        mut arriving: Box<IncomingValue<E>>,
+        mut incoming: Box<IncomingValue<E>>,
         input: &[u8],
         poll: &mut PollState,
         output: &mut Vec<u8>,
     ) -> Step {
-        let (consumed, taken) = arriving.take(cx.operations.engine, input);
-        let missing = arriving.missing();
+        let (consumed, taken) = incoming.take(cx.operations.engine, input);
+        let missing = incoming.missing();
         if self.is_forwarded && Self::is_remote(cx) {
-            // The forwarding node keeps the bytes so far and sends them to the new owner.
-            self.pending = Pending::Receive(arriving);
+            // The forwarding node keeps the bytes that it has sent so far, and sends them to the
+            // new owner.
+            self.pending = Pending::Receive(incoming);
             return Step::finish(consumed, Next::NotOwner);
         }
         if taken.is_ok() && missing > 0 {
-            self.pending = Pending::Receive(arriving);
+            self.pending = Pending::Receive(incoming);
             return Step::finish(consumed, Next::Read { wanted: missing });
         }
-        let IncomingValue { head, parser, upload, tags, trailer, .. } = &mut *arriving;
+        let IncomingValue { head, parser, upload, tags, trailer, .. } = &mut *incoming;
         let head_len = head.capacity();
         // Parsing succeeds because the same head was parsed before.
         let Some(store) = parser.parse_head(head) else {
@@ -260,13 +261,13 @@ impl<E: Engine> Session<E> {
         if Self::remote_owner(cx, bytes).is_some() {
             // The key has moved to another node since the upload started.
             if self.is_forwarded {
-                self.pending = Pending::Receive(arriving);
+                self.pending = Pending::Receive(incoming);
                 return Step::finish(consumed, Next::NotOwner);
             }
             if taken.is_err() {
                 *upload = None;
             }
-            return self.forward_received(cx, *arriving, consumed);
+            return self.forward_received(cx, *incoming, consumed);
         }
         if let Err(refusal) = taken {
             *upload = None;
@@ -285,7 +286,7 @@ impl<E: Engine> Session<E> {
             return Step::advance(consumed);
         }
         let next = self.start_reads(cx, std::iter::once(key.hash));
-        self.pending = Pending::Receive(arriving);
+        self.pending = Pending::Receive(incoming);
         Step::finish(consumed, next)
     }
 }

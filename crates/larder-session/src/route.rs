@@ -10,8 +10,7 @@ pub enum Owner {
     Local,
     /// Another node answers the requests, or currently no node does.
     Remote,
-    /// Another node. This server is a replica that may answer lookups itself, because its items are
-    /// recent enough.
+    /// Another node, but this server is a replica whose items are recent enough to answer lookups.
     RemoteWithLocalReads,
 }
 
@@ -48,8 +47,9 @@ pub enum Conversation {
 }
 
 impl Conversation {
-    /// Returns the conversation to use with a group for the same client. This server receives all
-    /// changes of its own group, so the leader of that group need not track the client's lookups.
+    /// Returns the conversation to use with `group` for the same client. This server receives all
+    /// changes of its own group, so the leader of that group does not have to track the client's
+    /// lookups.
     pub(crate) fn with(self, group: GroupIndex) -> Self {
         match self {
             Self::TrackedResp2 if group == GroupIndex::OWN => Self::Resp2,
@@ -97,8 +97,8 @@ pub enum ForwardOutcome {
     /// The connection to the owner failed. The owner may have executed some of the requests. No
     /// further reply arrives.
     ConnectionLost,
-    /// No leader can answer: the group has no leader, or this server has too many unsent bytes for
-    /// the leader.
+    /// No leader can answer: the group has no leader, or this server already has too many unsent
+    /// bytes for the leader.
     NoLeader,
 }
 

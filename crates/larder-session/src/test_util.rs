@@ -2,8 +2,8 @@
 //! enables this module.
 //!
 //! Both ends of a connection are in one process, as in quinn's `Pair`. [`TestClient`] is both the
-//! client and the driver of the session. [`TestServer`] is the server. Only the test advances its
-//! clock.
+//! client and the driver of the session. [`TestServer`] is the server, whose clock only the test
+//! advances.
 
 use crate::{
     Context, Conversation, GroupIndex, GroupMap, Host, Next, Owner, Progress, Route, Session,
@@ -271,7 +271,7 @@ impl<E: Engine> TestServer<E> {
     /// Returns the replies to `input` on a new connection.
     ///
     /// # Panics
-    /// If the last request is incomplete.
+    /// The last request is incomplete.
     pub fn replies_to(&mut self, input: &[u8]) -> Vec<u8> {
         let mut client = self.client();
         client.send(self, input);
@@ -337,7 +337,7 @@ impl<E: Engine> TestClient<E> {
                 has_waited = true;
                 continue;
             }
-            // After a wait, a poll may end without progress. The next poll then continues.
+            // After a wait, a poll may end without progress, and the next poll continues.
             let is_idle = has_waited && progress.next == Next::Yield && progress.consumed == 0;
             if !is_idle || self.session.state() != State::Waiting {
                 return progress;
@@ -348,7 +348,7 @@ impl<E: Engine> TestClient<E> {
     /// Sends `input`, and reads replies until the session requires more input.
     ///
     /// # Panics
-    /// If a poll makes no progress and requests another poll.
+    /// A poll makes no progress and requests another poll.
     pub fn send(&mut self, server: &mut TestServer<E>, input: &[u8]) {
         self.unread.extend_from_slice(input);
         while !self.is_closed {

@@ -4,7 +4,7 @@ use larder_operations::expiry_at;
 use larder_protocol::{Exptime, RELATIVE_SECS_MAX};
 use larder_store::{Expiry, Now, Seconds};
 
-/// Returns the expiry for the `exptime` of a request that the session executes at `now`.
+/// Resolves `exptime`, the expiry in a request that the session executes at `now`.
 pub(crate) fn resolve(exptime: Exptime, now: Now) -> Expiry {
     let at = match exptime.0 {
         0 => return Expiry::Never,

@@ -1,11 +1,13 @@
-//! Compares the throughput of two threads with that of one, and measures whether many threads on
-//! few cores block each other. It uses the segment engine alone, without sessions or sockets.
+//! Compares the throughput of two threads with the throughput of one thread, and measures whether
+//! many threads on few cores block each other. It uses the segment engine alone, without sessions
+//! or sockets.
 //!
 //! Usage: `scaling SET_PERCENT EXPONENT ROUNDS`. There are a million keys of 20 bytes. Their
 //! distribution is Zipf's with this exponent, or uniform if it is 0. Values have 100 bytes, a batch
-//! has 16 operations, and the cache of 512 MiB is full. Each round measures one thread, two that
-//! share a cache, two with a cache each (the machine's maximum), and sixteen that share one. The
-//! program prints the rates of a round in a line, in millions of operations a second.
+//! has 16 operations, and the cache of 512 MiB is full. Each round measures four cases: one thread;
+//! two threads that share a cache; two threads with a cache each, which shows the machine's
+//! maximum; and sixteen threads that share a cache. The program prints the rates of a round in a
+//! line, in millions of operations a second.
 #![allow(clippy::disallowed_methods, reason = "this program measures time")]
 #![expect(clippy::print_stdout, reason = "this is a command-line program")]
 

@@ -53,11 +53,11 @@ pub trait CacheControl: Send + Sync {
     /// Returns the first CAS value that no handle has taken yet.
     fn next_cas(&self) -> u64;
 
-    /// Restricts fresh CAS values to `range` from now on. A leader of a group calls this with
-    /// values that no other leader draws. When the range is used up, stores that need a fresh value
-    /// get [`Refusal::NoCas`](crate::Refusal::NoCas). The counter never falls, so a start below
-    /// [`CacheControl::next_cas`] has no effect. A handle of the segment engine may still use up to
-    /// 31 values that it took from the counter before.
+    /// Restricts fresh CAS values to `range` from now on. A leader of a group calls this function
+    /// with values that no other leader draws. When the range is used up, stores that need a fresh
+    /// value get [`Refusal::NoCas`](crate::Refusal::NoCas). The counter never falls, so a start
+    /// below [`CacheControl::next_cas`] has no effect. A handle of the segment engine may still use
+    /// up to 31 values that it took from the counter earlier.
     fn set_cas_range(&self, range: Range<u64>);
 
     /// Registers an observer: from now on, the cache calls it for each item that it evicts from

@@ -110,7 +110,7 @@ impl Parts {
 #[derive(Debug, Default)]
 pub struct PartWalk {
     /// The number of parts whose keys were copied.
-    begun: usize,
+    parts_copied: usize,
     /// The keys of the last copied part that the walk has yet to visit.
     keys: Vec<Box<[u8]>>,
 }
@@ -118,11 +118,11 @@ pub struct PartWalk {
 impl PartWalk {
     fn next<'p>(&mut self, parts: &'p [Part]) -> Option<(&'p Part, Box<[u8]>)> {
         while self.keys.is_empty() {
-            let part = parts.get(self.begun)?;
-            self.begun += 1;
+            let part = parts.get(self.parts_copied)?;
+            self.parts_copied += 1;
             self.keys = part.iter().map(|entry| entry.key().clone()).collect();
         }
-        Some((parts.get(self.begun.checked_sub(1)?)?, self.keys.pop()?))
+        Some((parts.get(self.parts_copied.checked_sub(1)?)?, self.keys.pop()?))
     }
 }
 

@@ -170,7 +170,7 @@ pub struct Walk<W> {
 }
 
 /// The position of changes that have to be acknowledged. The first call of `ack_state` starts the
-/// wait. If `READS_MAX` waits are under way, a later call starts it.
+/// wait. If `READS_MAX` waits are under way, a later call starts the wait.
 #[derive(Debug, Default)]
 pub struct Position(OnceLock<Arc<Wait>>);
 
@@ -193,7 +193,7 @@ impl<E: Engine> Handle<E> {
         }
     }
 
-    fn is_away(&self, hash: u64) -> bool {
+    fn is_on_slow_storage(&self, hash: u64) -> bool {
         !self.delivered.contains(&hash) && self.storage.draw().is_multiple_of(2)
     }
 }
@@ -246,7 +246,7 @@ impl<E: Engine> Lookups for Handle<E> {
         access: Access,
         read: impl FnOnce(&Item<'_, Self::Lease>) -> R,
     ) -> Lookup<R> {
-        if self.is_away(key.hash) {
+        if self.is_on_slow_storage(key.hash) {
             return Lookup::Pending;
         }
         let found = self.engine.get(key, access, read);
@@ -259,7 +259,7 @@ impl<E: Engine> Lookups for Handle<E> {
         key: HashedKey<'_>,
         read: impl FnOnce(&Item<'_, Self::Lease>) -> (Access, R),
     ) -> Lookup<R> {
-        if self.is_away(key.hash) {
+        if self.is_on_slow_storage(key.hash) {
             return Lookup::Pending;
         }
         let found = self.engine.get_recorded(key, read);
@@ -272,7 +272,7 @@ impl<E: Engine> Lookups for Handle<E> {
         key: HashedKey<'_>,
         read: impl FnOnce(&Content<'_, Self::Lease>) -> R,
     ) -> Lookup<R> {
-        if self.is_away(key.hash) {
+        if self.is_on_slow_storage(key.hash) {
             return Lookup::Pending;
         }
         let found = self.engine.content(key, read);
@@ -288,7 +288,7 @@ impl<E: Engine> Updates for Handle<E> {
         upload: &mut Option<Self::Upload>,
         mut decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        if self.is_away(key.hash) {
+        if self.is_on_slow_storage(key.hash) {
             if self.storage.draw().is_multiple_of(2) {
                 // Simulates an item that moves to slower storage after the closure saw it.
                 let _ = self.engine.update(key, upload, |found| {
@@ -300,7 +300,7 @@ impl<E: Engine> Updates for Handle<E> {
             return Err(Refusal::Pending);
         }
         let mut changes = false;
-        let updated = self.engine.update(key, upload, observed(decide, &mut changes));
+        let updated = self.engine.update(key, upload, record_change(decide, &mut changes));
         self.has_changed |= changes && updated.is_ok();
         updated
     }
@@ -311,13 +311,13 @@ impl<E: Engine> Updates for Handle<E> {
         upload: &mut Option<Self::Upload>,
         mut decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
-        let is_away = self.is_away(key.hash);
+        let is_on_slow_storage = self.is_on_slow_storage(key.hash);
         let blind = |found: Lookup<&Item<'_, Self::Lease>>| match found {
-            Lookup::Hit(_) if is_away => decide(Lookup::Miss),
+            Lookup::Hit(_) if is_on_slow_storage => decide(Lookup::Miss),
             found => decide(found),
         };
         let mut changes = false;
-        let updated = self.engine.update_unread(key, upload, observed(blind, &mut changes));
+        let updated = self.engine.update_unread(key, upload, record_change(blind, &mut changes));
         self.has_changed |= changes && updated.is_ok();
         updated
     }
@@ -440,7 +440,7 @@ impl<E: Engine> Walks for Handle<E> {
 
 /// Wraps `decide` in a closure that also stores in `changes` whether the result changes the item.
 /// The engine applies the result of the last call.
-fn observed<'v, L: Lease, R>(
+fn record_change<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     changes: &mut bool,
 ) -> impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R) {

@@ -93,8 +93,8 @@ pub struct FlashGauges {
     /// read is never aborted while a batch uses its item.
     pub get_aborted: u64,
     /// Failed attempts to start a read for a request: too many reads were under way, or no buffer
-    /// or memory was free. This includes lookups of large items that were read without their value
-    /// because memory was short.
+    /// or memory was free. The number includes lookups of large items that were read without their
+    /// value because memory was short.
     pub get_oom: u64,
     pub recache: u64,
     /// Items that were copied to memory and demoted again without a write.

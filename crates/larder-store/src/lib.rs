@@ -9,7 +9,7 @@
 //! | [`delayed`] | as the inner engine | for tests: any engine, with random delays of its results |
 //!
 //! [`erased::Cache`] hides the engine of a cache. The features `moka` and `dashmap` enable these
-//! engines. Both are on by default.
+//! engines. Both features are on by default.
 
 #[macro_use]
 mod strict;

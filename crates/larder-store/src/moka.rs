@@ -82,7 +82,7 @@ fn build(core: &Arc<Core>, limit_bytes: usize, policy: Policy) -> MokaCache {
         .build_with_hasher(core.hasher)
 }
 
-/// Subtracts from the counts a record that has left moka. If moka has evicted the record to stay
+/// Subtracts a record that has left moka from the counts. If moka has evicted the record to stay
 /// within the limit, counts an eviction, or a reclaimed item if the item was no longer valid. Moka
 /// calls this function once for each record that leaves the map.
 fn count_removal(core: &Core, key: &[u8], record: &Record, cause: RemovalCause) {

@@ -1,10 +1,10 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and
 //! then adds the machine's uptime, which on Linux includes the time of a suspension. After a warm
-//! restart, a server has the items of an earlier process. It then continues the clock of that
-//! process, or starts a clock that is not behind the earlier one. This way, items keep their
-//! lifetimes even if the wall clock was set. [`Clock::ahead`] returns the seconds by which such a
+//! restart, a server keeps the items of an earlier process. The server then continues the clock of
+//! that process, or starts a clock that is not behind the earlier clock. This way, items keep their
+//! lifetimes even if the wall clock was set. [`Clock::ahead`] returns the seconds by which the
 //! clock is ahead of Unix time. [`Clock::follow_wall_clock`] measures this difference again,
-//! because the wall clock may be set while the server runs.
+//! because the wall clock can be set while the server runs.
 
 use larder_store::{Now, Seconds};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The wall clock counts as set if its difference from this clock has changed by at least this many
-/// milliseconds. Smaller changes come from rounding and from corrections by time services.
+/// The minimum change, in milliseconds, of the difference between the two clocks at which the wall
+/// clock counts as set. Smaller changes come from rounding and from corrections by time services.
 const STEP_MIN: i64 = 1500;
 
 /// The server's clock. Clones share one clock.
@@ -52,25 +52,25 @@ impl Clock {
         clock.with_offset(offset)
     }
 
-    /// Sets another offset on a clock that [`Clock::start`] has created.
+    /// Replaces the offset of a clock that [`Clock::start`] has created.
     fn with_offset(self, offset: Duration) -> Self {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let ahead = rounded_secs(millis(offset).saturating_sub(millis(self.offset)));
         Self { offset, ahead: Arc::new(AtomicI32::new(ahead)), ..self }
     }
 
-    /// Returns the seconds by which the clock is ahead of Unix time, below 0 if it is behind. For a
-    /// clock from [`Clock::start`], this is 0 until [`Clock::follow_wall_clock`] detects that the
-    /// wall clock was set.
+    /// Returns the seconds by which the clock is ahead of Unix time. The number is negative if the
+    /// clock is behind. For a clock from [`Clock::start`], this is 0 until
+    /// [`Clock::follow_wall_clock`] detects that the wall clock was set.
     #[must_use]
     pub fn ahead(&self) -> i32 {
         self.ahead.load(Relaxed)
     }
 
     /// Compares the clock with the wall clock. Returns the seconds by which the wall clock was set
-    /// forward since the last comparison, which are negative if it was set back. Returns `None` if
-    /// it was not set. If several threads call this function at the same time, only one of them
-    /// receives the seconds.
+    /// forward since the last comparison. The number is negative if the wall clock was set back.
+    /// Returns `None` if the wall clock was not set. If several threads call this function at the
+    /// same time, only one of them receives the seconds, and the others receive `None`.
     pub fn follow_wall_clock(&self) -> Option<i32> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -84,8 +84,8 @@ impl Clock {
     }
 
     /// Returns a number with which [`Clock::resumed`] can continue this clock in a later process.
-    /// The number is the time of this clock at the machine's start, in microseconds. It is never 0.
-    /// After a restart of the machine, it is invalid.
+    /// The number is the time of this clock at the machine's start, in microseconds. The number is
+    /// never 0. It becomes invalid when the machine restarts.
     #[must_use]
     pub fn checkpoint(&self) -> u64 {
         u64::try_from(self.offset.as_micros()).unwrap_or(u64::MAX).max(1)
@@ -103,7 +103,7 @@ impl Clock {
         self.elapsed().as_secs()
     }
 
-    /// Returns the time since 1970 on this clock, with the resolution of the system's clock.
+    /// Returns this clock's time since 1970, with the resolution of the system's clock.
     #[must_use]
     pub fn precise(&self) -> Duration {
         self.offset + machine_time()
@@ -138,7 +138,7 @@ impl Clock {
 /// A reading of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// The time since 1970 on the clock.
+    /// The clock's time since 1970.
     time: Duration,
     /// The value of [`Clock::ahead`].
     ahead: i32,
@@ -178,16 +178,17 @@ fn rounded_secs(millis: i64) -> i32 {
     i32::try_from(secs.clamp((-i32::MAX).into(), i32::MAX.into())).unwrap_or_default()
 }
 
-/// Returns the uptime of the machine in milliseconds. It includes the time that the machine was
-/// suspended, so that a leader detects its own suspension. If the system reports no time, returns
-/// `u64::MAX`, so that every lease counts as expired.
+/// Returns the uptime of the machine in milliseconds. The uptime includes the time that the machine
+/// was suspended, so that a leader detects its own suspension. If the system reports no time,
+/// returns `u64::MAX`, so that every lease counts as expired.
 #[must_use]
 pub fn boot_millis() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).map(Duration::from);
     time.map_or(u64::MAX, |time| time.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-/// Returns the uptime of the machine. On Linux, it includes time spent suspended.
+/// Returns the uptime of the machine. On Linux, the uptime includes the time that the machine was
+/// suspended.
 fn machine_time() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: nix::time::ClockId = nix::time::ClockId::CLOCK_BOOTTIME;

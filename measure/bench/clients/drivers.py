@@ -23,8 +23,8 @@ class Client:
     language: str
     # A function that installs the driver with its dependencies and returns the driver's command.
     install: Callable[[], list]
-    # The crate that a driver in Rust measures. The version is read from Cargo.lock. None if the option `--version` of
-    # the command prints the version.
+    # The crate that a driver in Rust measures. Its version is in Cargo.lock. None if the driver's command prints the
+    # version with `--version`.
     crate: str | None = None
     # The driver's mode in measurements of the mode `pool`.
     pool: str = "pool"
@@ -39,7 +39,7 @@ class Client:
 
     @property
     def is_interpreted(self):
-        """Whether the language's threads share an interpreter lock."""
+        """Returns whether the language's threads share an interpreter lock."""
         return self.language in ("Python", "Ruby")
 
 

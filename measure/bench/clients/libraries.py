@@ -38,8 +38,8 @@ class Plan:
         self.recovers = not short
 
     def secs_estimated(self, clients):
-        """Returns an estimate of the duration of all rounds in seconds. It is high, because most clients need less time
-        for `times`."""
+        """Returns an estimate of the duration of all rounds in seconds. The estimate is high, because most clients need
+        less time for `times`."""
         times = len(self.values) * len(MODES) * len(self.threads) * 0.1 * (self.repeats + 1)
         loads = len(self.values) * len(self.threads) * self.secs
         each = times + loads + 3 * self.slow_secs + OUTAGE_SECS + 5
@@ -50,7 +50,7 @@ class Runner:
     def __init__(self, server, plan):
         self.server, self.plan, self.commands = server, plan, {}
         self.seed = 0
-        # Results by client and measurement. Each is a list with an entry for each round that has a result.
+        # Lists of results by client and measurement, with an entry for each round that has a result.
         self.times = defaultdict(lambda: defaultdict(list))
         self.figures = defaultdict(lambda: defaultdict(list))
         self.failures = defaultdict(list)
@@ -78,7 +78,7 @@ class Runner:
                    "--secs", secs or self.plan.secs, "--calls", self.plan.calls, "--seed", self.seed]  # fmt: skip
         return subprocess.Popen(on_core(LOAD_CORE, command), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def measure(self, client, port, place, **options):
+    def measure(self, client, port, label, **options):
         """Runs a driver, and adds its output to `times` and `figures`."""
         with self.start(client, port, **options) as process:
             try:
@@ -93,15 +93,15 @@ class Runner:
             if len(fields) == 6:
                 times[fields[2]].append(float(fields[5]))
             else:
-                self.figures[client.name][f"{place} {fields[2]} {fields[3]}"].append(float(fields[4]))
+                self.figures[client.name][f"{label} {fields[2]} {fields[3]}"].append(float(fields[4]))
         for threads, micros in times.items():
-            self.times[client.name][f"{place} {threads}"].append(micros)
+            self.times[client.name][f"{label} {threads}"].append(micros)
         if said.strip():
-            self.fail(client, place, said, process.returncode)
+            self.fail(client, label, said, process.returncode)
 
-    def fail(self, client, place, said, status):
+    def fail(self, client, label, said, status):
         why = said.strip().splitlines()[-1]
-        self.failures[client.name].append(f"{place}: {why}" + ("" if status == 0 else " (given up)"))
+        self.failures[client.name].append(f"{label}: {why}" + ("" if status == 0 else " (given up)"))
         print(f"   {client.name}, {self.failures[client.name][-1]}", flush=True)
 
     def round(self, clients):
@@ -110,8 +110,8 @@ class Runner:
             for value in plan.values:
                 for mode in MODES:
                     for client in clients:
-                        place = f"times {mode} {value}"
-                        self.measure(client, server.port, place, measure="times", mode=mode, value=value, threads=plan.threads)
+                        label = f"times {mode} {value}"
+                        self.measure(client, server.port, label, measure="times", mode=mode, value=value, threads=plan.threads)
                 for client in clients:
                     self.measure(client, server.port, f"load {value}", measure="load", value=value, threads=plan.threads)
             for client in clients:
@@ -158,7 +158,7 @@ def far_away(port):
 
 def measure(wanted, server, plan):
     """Measures the clients in rounds. Each round starts with another client. Returns the results for `write`."""
-    begun = time.monotonic()
+    start_time = time.monotonic()
     runner = Runner(server, plan)
     missing, versions = runner.install(wanted)
     clients = [client for client in wanted if client.name in versions]
@@ -171,7 +171,7 @@ def measure(wanted, server, plan):
         runner.round(clients[first:] + clients[:first])
     found = {
         "where": servers.versions() | {"server": server},
-        "seconds": round(time.monotonic() - begun),
+        "seconds": round(time.monotonic() - start_time),
         "rounds": plan.rounds,
         "threads": plan.threads,
         "values": plan.values,

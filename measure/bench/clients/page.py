@@ -55,30 +55,30 @@ class Found:
         rounds = self.found["times"].get(client, {}).get(f"times {mode} {value} {threads}")
         return (median(map(fmean, rounds)), median(map(pstdev, rounds))) if rounds else None
 
-    def figure(self, client, place):
-        values = self.found["figures"].get(client, {}).get(place)
+    def figure(self, client, name):
+        values = self.found["figures"].get(client, {}).get(name)
         return median(values) if values else None
 
     def load(self, client, name, threads, value=19):
         return self.figure(client, f"load {value} {threads} {name}")
 
-    def most(self, client, place):
-        return max(self.found["figures"].get(client, {}).get(place, [0]))
+    def most(self, client, name):
+        return max(self.found["figures"].get(client, {}).get(name, [0]))
 
 
-def write(known):
-    PATH.write_text(replaced(PATH.read_text(), "clients", text(known)))
-    draw(known, PLOTS)
+def write(results):
+    PATH.write_text(replaced(PATH.read_text(), "clients", text(results)))
+    draw(results, PLOTS)
 
 
-def text(known):
-    found, where = Found(known), known["where"]
-    named = ", ".join(f"{name} {version}" for name, _, version in known["clients"])
-    rounds = "one round" if known["rounds"] == 1 else f"medians of {known['rounds']} rounds"
+def text(results):
+    found, where = Found(results), results["where"]
+    named = ", ".join(f"{name} {version}" for name, _, version in results["clients"])
+    rounds = "one round" if results["rounds"] == 1 else f"medians of {results['rounds']} rounds"
     head = (f"`scripts/bench-clients`, {where['date']}, {where['machine']}; server: {where[where['server']]}; {rounds}; "
-            f"{known['seconds']} s. Clients: {named}.")  # fmt: skip
-    parts = [head, left_out(known), "### Targets", aims(found), "### With few threads", leads(found)]
-    for value in known["values"]:
+            f"{results['seconds']} s. Clients: {named}.")  # fmt: skip
+    parts = [head, left_out(results), "### Targets", aims(found), "### With few threads", leads(found)]
+    for value in results["values"]:
         parts += [f"### A pool of 64 or shared connections, values of {value} bytes", pooled(found, value)]
     parts += ["### Operations per second by threads", by_threads(found, "operations_per_s")]
     parts += ["### The three modes, 64 threads", modes(found)]
@@ -86,7 +86,7 @@ def text(known):
     parts += ["### A server 5 ms away, 64 threads", far(found)]
     if any(found.figure(client, "busy 64 busy_share") for client in found.clients):
         parts += ["### Next to a busy thread, 64 threads", busy(found)]
-    parts += ["### Recovery", recovery(found), failures(known), plots(found)]
+    parts += ["### Recovery", recovery(found), failures(results), plots(found)]
     return "\n\n".join(part.strip() for part in parts if part.strip())
 
 
@@ -96,10 +96,10 @@ def shown(value, digits=3):
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.{digits}g}"
 
 
-def left_out(known):
-    if not known["missing"]:
+def left_out(results):
+    if not results["missing"]:
         return ""
-    return "Left out, because they could not be installed: " + "; ".join(f"{n} ({why})" for n, why in known["missing"].items()) + "."
+    return "Left out, because they could not be installed: " + "; ".join(f"{n} ({why})" for n, why in results["missing"].items()) + "."
 
 
 def aims(found):
@@ -210,9 +210,9 @@ def recovery(found):
     return table(["", "ms until the first success"], rows)
 
 
-def failures(known):
+def failures(results):
     """Returns the errors of drivers, without duplicates."""
-    lines = dict.fromkeys(f"- {client}: {why}" for client, reasons in known["failures"].items() for why in reasons)
+    lines = dict.fromkeys(f"- {client}: {why}" for client, reasons in results["failures"].items() for why in reasons)
     return "### Failed operations\n\n" + "\n".join(lines) if lines else ""
 
 
@@ -237,13 +237,13 @@ def plots(found):
     return "### Plots\n\n" + "\n".join(images)
 
 
-def draw(known, folder):
-    found = Found(known)
+def draw(results, folder):
+    found = Found(results)
     folder.mkdir(parents=True, exist_ok=True)
     for mode, value, clients, name in plot_names(found):
         series = [
-            {"name": client, "place": place, "points": [found.mean(client, mode, value, count) for count in found.found["threads"]]}
-            for place, client in enumerate(clients)
+            {"name": client, "place": index, "points": [found.mean(client, mode, value, count) for count in found.found["threads"]]}
+            for index, client in enumerate(clients)
         ]
         plot = {"title": f"Mean ± σ of thread times · {MODES[mode]}, {value} B", "threads": found.found["threads"], "series": series}
         drawn = run([EXAMPLES / "mean_plot"], input=json.dumps(plot), capture_output=True)

@@ -8,7 +8,7 @@ from bench.page.verdicts import VERDICT, at_least, at_most, beside
 
 
 def flash(found):
-    verdicts = [[what, aim, got, VERDICT[met]] for what, aim, got, met in flash_targets(found)]
+    verdicts = [[title, aim, got, VERDICT[met]] for title, aim, got, met in flash_targets(found)]
     met = table(["figure", "target", "measured", "met"], verdicts) if verdicts else "Larder was not measured.\n"
     tables = [met, flash_held(found), flash_reads(found), flash_overwrites(found), flash_written(found)]
     if found["restarts"]:
@@ -40,10 +40,10 @@ def flash_reads(found):
     return table(["gets", "gets/s", "p50, µs", "p99, µs", "CPU, µs", "found", "from flash", "wrong"], rows)
 
 
-def flash_row(what, rounds):
+def flash_row(title, rounds):
     shown = [spread([one[name] for one in rounds]) for name in ("per_second", "get_p50", "get_p99", "cpu_micros")]
     shares = [flash_share(rounds, name) for name in ("hit_share", "share_from_flash")]
-    return [what, *shown, *shares, sum(one["wrong"] for one in rounds)]
+    return [title, *shown, *shares, sum(one["wrong"] for one in rounds)]
 
 
 def flash_share(rounds, name):
@@ -111,7 +111,7 @@ def kept_share(one):
 
 def flash_device(found):
     names = ("per_second", "p50", "p99", "cpu_micros")
-    rows = [[what, *(spread([one[name] for one in rounds]) for name in names)] for what, rounds in found["device"].items()]
+    rows = [[title, *(spread([one[name] for one in rounds]) for name in names)] for title, rounds in found["device"].items()]
     return table(["the bare device, io_uring", "reads/s", "p50, µs", "p99, µs", "CPU, µs"], rows)
 
 
@@ -145,13 +145,13 @@ def flash_targets(found):
     yield at_most("CPU time of a get from memory, idle flash ÷ without", 1.02, [flash_tiers.idle_ratio(found["idle"])])
 
 
-def flash_restart_targets(what, trials):
+def flash_restart_targets(title, trials):
     known = [one for one in trials if "items_before" in one]
     if not known or any(one["hit_secs"] is None for one in known):
-        yield f"{what}: first hit", "≤ 60 ms", "none", False
+        yield f"{title}: first hit", "≤ 60 ms", "none", False
         return
     # The limit is 50 ms plus 10 ms per million items. The server holds a million.
-    yield at_most(f"{what}: first hit", 60, [1e3 * median(one["hit_secs"] for one in known)], " ms")
+    yield at_most(f"{title}: first hit", 60, [1e3 * median(one["hit_secs"] for one in known)], " ms")
     kept = min(map(kept_share, known))
     yield "… items kept", "≥ 99.9 %", f"{100 * kept:.3f} %", kept >= 0.999
     wrong = sum(one["changed_wrong"] + one["deleted_back"] for one in known)
@@ -171,9 +171,9 @@ FLASH_AIMS = {
 
 def flash_reads_targets(found, length, loads):
     for load in flash_tiers.LOADS:
-        what, aims = f"gets from flash, {length}, {load}", FLASH_AIMS.get((length, load), {})
+        title, aims = f"gets from flash, {length}, {load}", FLASH_AIMS.get((length, load), {})
         rates = flash_ratio(loads, load, "per_second")
-        rate = f"{what} ÷ extstore, 32 threads"
+        rate = f"{title} ÷ extstore, 32 threads"
         yield at_least(rate, aims["per_second"], rates) if "per_second" in aims else beside(rate, rates)
         if found["device"]:
             bare = flash_tiers.middle(found["device"][f"{length}, {load}"], "per_second")
@@ -190,8 +190,8 @@ def flash_reads_targets(found, length, loads):
 
 
 def flash_ratio(loads, load, name):
-    """Returns a list with Larder's figure ÷ extstore's. It uses extstore with 32 threads if that was measured. Returns
-    an empty list if no extstore was measured."""
+    """Returns a list with Larder's figure ÷ extstore's. Uses extstore with 32 threads if it was measured, and with one
+    thread otherwise. Returns an empty list if no extstore was measured."""
     others = [server for server in ("memcached, 32 threads", "memcached, 1 thread") if server in loads]
     ours = flash_tiers.middle(loads["larder"][load], name)
     return [ours / flash_tiers.middle(loads[other][load], name) for other in others[:1]]

@@ -1,4 +1,5 @@
-"""Builds the table of main figures for docs/performance.md and the comparison for README.md from the result tables in docs/results."""
+"""Builds the table of main figures for docs/performance.md and the comparison for README.md from the result tables in
+docs/results."""
 
 import re
 from typing import NamedTuple
@@ -190,8 +191,8 @@ def _shown(cell, tables):
     return rows[cell.row][cell.column].strip("*").split(" (")[0]
 
 
-def _number(shown):
-    return float(shown.removesuffix(" M").removesuffix(" ×").replace(",", ""))
+def _number(text):
+    return float(text.removesuffix(" M").removesuffix(" ×").replace(",", ""))
 
 
 def _rows(part):

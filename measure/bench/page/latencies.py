@@ -11,13 +11,13 @@ from bench.servers import EMPTY_LOOP
 def agreement(found):
     """Returns the latencies of both tools and their ratios, for all connections of each line and for one connection."""
     text = f"{found['memtier']}; medians of {found['rounds']} runs of each tool.\n"
-    for name, what in (("all", "all connections"), ("one", "one connection")):
-        text += f"\n{agreement_table(found['lines'], name, what)}"
+    for name, title in (("all", "all connections"), ("one", "one connection")):
+        text += f"\n{agreement_table(found['lines'], name, title)}"
     return text + "\n" + "\n".join(agreement_command(line) for line in found["lines"])
 
 
-def agreement_table(lines, name, what):
-    head = [what, "requests/s", "percentile", *(f"{tool}, µs" for tool in TOOLS), "larder bench ÷ memtier", "agrees"]
+def agreement_table(lines, name, title):
+    head = [title, "requests/s", "percentile", *(f"{tool}, µs" for tool in TOOLS), "larder bench ÷ memtier", "agrees"]
     rows = []
     for line in lines:
         loaded = line[name]
@@ -77,14 +77,14 @@ GROWTH = {
 
 def growth(found):
     rows = [
-        [what, *(spread([run[i] / 1e3 for run in found[name]]) for i in range(4))]
-        for name, what in GROWTH.items()
+        [title, *(spread([run[i] / 1e3 for run in found[name]]) for i in range(4))]
+        for name, title in GROWTH.items()
     ]
     return table(["16 sets, engine alone, µs", "p50", "p99", "p99.9", "longest"], rows)
 
 
 def growth_targets(found):
     pairs = (("growing", "grown", "index growth"), ("evicting", "roomy", "sustained eviction"))
-    for busy, steady, what in pairs:
+    for busy, steady, title in pairs:
         ratio = median(run[2] for run in found[busy]) / median(run[2] for run in found[steady])
-        yield at_most(f"p99.9 during {what} ÷ steady", 2, [ratio])
+        yield at_most(f"p99.9 during {title} ÷ steady", 2, [ratio])

@@ -8,7 +8,7 @@ from bench.page.verdicts import at_least, at_most
 from bench.servers import ROOT
 
 # The plots that are copied to docs/plots: suite, file, caption.
-SHOWN = [
+PLOTS_SHOWN = [
     ("caches", "1-1024-b-get-1-thread-throughput-linear.svg", "gets over a unix socket"),
     ("caches", "1-1024-b-set-1-thread-throughput-linear.svg", "sets over a unix socket"),
     ("caches", "1-1024-b-get-1-thread-p99-logarithmic.svg", "p99 of gets over a unix socket"),
@@ -19,7 +19,7 @@ SHOWN = [
 def suite(name, found):
     PLOTS.mkdir(exist_ok=True)
     text = ""
-    for _, file, caption in (shown for shown in SHOWN if shown[0] == name):
+    for _, file, caption in (shown for shown in PLOTS_SHOWN if shown[0] == name):
         plot = ROOT / f"compare/{name}-quick/plots" / file
         if plot.exists():
             shutil.copy(plot, PLOTS / f"{name}-{file}")

@@ -7,18 +7,18 @@ VERDICT = {True: "yes", False: "**no**", None: ""}
 NOT_MEASURED = "not measured"
 
 
-def beside(what, values, unit=" ×"):
-    return what, "", "; ".join(f"{v:.2f}" for v in values) + unit if values else NOT_MEASURED, None
+def beside(figure, values, unit=" ×"):
+    return figure, "", "; ".join(f"{v:.2f}" for v in values) + unit if values else NOT_MEASURED, None
 
 
-def at_most(what, limit, values, unit=" ×"):
+def at_most(figure, limit, values, unit=" ×"):
     if not values:
-        return what, f"≤ {limit}{unit}", NOT_MEASURED, None
+        return figure, f"≤ {limit}{unit}", NOT_MEASURED, None
     shown = (f"{v:,}" if isinstance(v, int) else f"{v:.2f}" for v in values)
-    return what, f"≤ {limit}{unit}", "; ".join(shown) + unit, max(values) <= limit
+    return figure, f"≤ {limit}{unit}", "; ".join(shown) + unit, max(values) <= limit
 
 
-def at_least(what, limit, values, unit=" ×"):
+def at_least(figure, limit, values, unit=" ×"):
     if not values:
-        return what, f"≥ {limit}{unit}", NOT_MEASURED, None
-    return what, f"≥ {limit}{unit}", "; ".join(f"{v:.2f}" for v in values) + unit, min(values) >= limit
+        return figure, f"≥ {limit}{unit}", NOT_MEASURED, None
+    return figure, f"≥ {limit}{unit}", "; ".join(f"{v:.2f}" for v in values) + unit, min(values) >= limit

@@ -1,9 +1,9 @@
 //! Simulates a distant server: forwards connections to a server, and delays the server's replies.
 //!
 //! `delay_proxy SERVER MILLIS` listens on a free port of the loopback interface and prints the
-//! port. It delivers replies in order after the delay, and does not limit their rate: delayed bytes
-//! wait in a queue. It delays neither requests nor the opening of connections. The proxy stops when
-//! its standard input is closed.
+//! port. The proxy delivers replies in order after the delay, and does not limit their rate:
+//! delayed bytes wait in a queue. It delays neither requests nor the opening of connections. It
+//! stops when its standard input is closed.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

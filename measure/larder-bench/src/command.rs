@@ -72,8 +72,8 @@ pub enum BenchError {
     },
 }
 
-/// Returns the second half of the [`BenchError::SearchEndedEarly`] message. It says whether there
-/// are results, and which runs they cover.
+/// Returns the second half of the [`BenchError::SearchEndedEarly`] message. This half says whether
+/// there are results, and which runs they cover.
 fn covered(complete_runs: usize) -> &'static str {
     match complete_runs {
         0 => "it was the first run, so there are no results",
@@ -87,17 +87,17 @@ fn covered(complete_runs: usize) -> &'static str {
 /// more than half a second after the first.
 ///
 /// # Errors
-/// No results are written if an option's value cannot be used, an output file cannot be opened, or
-/// the first run failed. With `--find-rate`, the same applies if the first run ended early. For
-/// other errors, the results are written before this function returns: a later run failed, a run
-/// ended early, the runs had more faults than allowed, or `--find-rate` found no rate. If one
+/// The function writes no results if an option's value cannot be used, an output file cannot be
+/// opened, or the first run failed. With `--find-rate`, the same applies if the first run ended
+/// early. The function writes the results before it returns any other error: a later run failed, a
+/// run ended early, the runs had more faults than allowed, or `--find-rate` found no rate. If one
 /// result cannot be written, the function still writes the others.
 pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchError> {
     let settings = arguments.settings()?;
     let outputs = Outputs::open(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&interrupted));
-    let begun = SystemTime::now();
+    let start_time = SystemTime::now();
     // The heading contains versions only if there are several servers.
     let versions = match settings.has_several_servers() {
         true => server_versions(&settings),
@@ -116,7 +116,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
             return found;
         }
         text.push_str(&table::search(bound, &search));
-        write_search(arguments, &settings, bound, &search, &text, begun, out)?;
+        write_search(arguments, &settings, bound, &search, &text, start_time, out)?;
         let found = found.and(search.highest_per_second.map(drop).ok_or(BenchError::NoRate));
         return found.and(judge_faults(&search.fill_faults, arguments.max_faults));
     }
@@ -124,7 +124,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     // Keeps the first error: a failed write does not prevent the other writes.
     let mut written = Ok(());
     for number in 1..=arguments.run_count {
-        let run_begun = SystemTime::now();
+        let run_start = SystemTime::now();
         let mut progress = progress_line(arguments.quiet, number);
         let measured = run_interruptible(&settings, arguments.pid, &interrupted, &mut progress);
         let measured = match measured {
@@ -140,7 +140,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
             }
         };
         if let Some(prefix) = &arguments.hdr_file_prefix {
-            let result = write_histograms(prefix, number, &measured, run_begun)
+            let result = write_histograms(prefix, number, &measured, run_start)
                 .map_err(|error| BenchError::Write(prefix.clone(), error));
             written = written.and(result);
         }
@@ -166,7 +166,7 @@ pub fn bench(arguments: &Arguments, out: &mut dyn Write) -> Result<(), BenchErro
     }
     text.push_str(&render(arguments, &median, &runs));
     let text_written = write_text(arguments, &text, out);
-    let json_written = write_json(arguments, &settings, &runs, &median, begun);
+    let json_written = write_json(arguments, &settings, &runs, &median, start_time);
     written.and(text_written).and(json_written)?;
     judge(&median, arguments.max_faults)
 }
@@ -191,7 +191,8 @@ fn find_rate(
             return Err(BenchError::SearchEndedEarly { reason, complete_runs: number - 1 });
         }
         settings.fill = false;
-        // Removes the faults of the fill from the run. They must not count against the first rate.
+        // Removes the faults of the fill from the run, because they must not count against the
+        // first rate.
         fill_faults.append(&mut measured.outcome.take_fill_faults());
         Ok(step(rate, bound, arguments.max_faults, &measured))
     });
@@ -220,14 +221,14 @@ fn write_search(
     bound: Bound,
     search: &Search,
     text: &str,
-    begun: SystemTime,
+    start_time: SystemTime,
     out: &mut dyn Write,
 ) -> Result<(), BenchError> {
     let written = write_text(arguments, text, out);
     let Some(path) = &arguments.json_out_file else { return written };
     let json = SearchJson {
         version: env!("CARGO_PKG_VERSION"),
-        time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        time: start_time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         command_line: without_credentials(std::env::args()),
         versions: ServerVersions::of(settings),
         machine: Machine::this(),
@@ -240,9 +241,9 @@ fn write_search(
     written.and(saved.map_err(|error| BenchError::Write(path.display().to_string(), error)))
 }
 
-/// Sets `interrupted` on the first SIGINT or SIGTERM. If another signal arrives more than
-/// [`SAME_SIGNAL`] after the first, stops the process, because a run that is still connecting can
-/// take minutes to stop.
+/// Sets `interrupted` on the first SIGINT or SIGTERM. Stops the process if another signal arrives
+/// more than [`SAME_SIGNAL`] after the first, because a run that is still connecting can take
+/// minutes to stop.
 fn watch_signals(interrupted: Arc<AtomicBool>) {
     // Without a handler, a signal stops the process at once.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
@@ -328,7 +329,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Removes the files that [`open`](Self::open) has created, after a run without results.
+    /// Removes the files that [`open`](Self::open) has created. The caller uses it after a run
+    /// without results.
     fn remove_created(&self) {
         for path in &self.created {
             // An empty file that cannot be removed does no harm.
@@ -364,14 +366,14 @@ fn write_json(
     settings: &Settings,
     measured: &[Measured],
     median: &Outcome,
-    begun: SystemTime,
+    start_time: SystemTime,
 ) -> Result<(), BenchError> {
     let Some(path) = &arguments.json_out_file else { return Ok(()) };
     let runs: Vec<_> =
         measured.iter().map(|run| JsonRun::new(run, &arguments.print_percentiles)).collect();
     let json = Json {
         version: env!("CARGO_PKG_VERSION"),
-        time: begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        time: start_time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         command_line: without_credentials(std::env::args()),
         versions: ServerVersions::of(settings),
         units: Units::JSON,
@@ -393,8 +395,8 @@ fn write_text(arguments: &Arguments, text: &str, out: &mut dyn Write) -> Result<
     }
 }
 
-/// Returns a function that shows progress in one line of standard error, if that is a terminal and
-/// the run is not `quiet`.
+/// Returns a function that shows progress in one line of standard error, if standard error is a
+/// terminal and the run is not `quiet`.
 fn progress_line(quiet: bool, run: usize) -> impl FnMut(Progress) {
     let watched = !quiet && io::stderr().is_terminal();
     move |progress| {

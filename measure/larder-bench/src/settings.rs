@@ -193,8 +193,8 @@ pub struct TraceReplay {
     /// The trace's file.
     pub file: PathBuf,
     /// Open loop: replay speed as a multiple of the recorded speed. TTLs are divided by this
-    /// multiple, but are at least a second. `None` for a closed loop: connections then send when
-    /// their requests are answered.
+    /// multiple, but are at least a second. `None` for a closed loop, in which connections send
+    /// when their requests are answered.
     pub speed: Option<f64>,
     /// The request that follows a missed get; `None` selects the default for the trace's form.
     pub on_miss: Option<OnMiss>,
@@ -320,12 +320,12 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Returns whether the request at position `turn` of the cycle is a set, and advances `turn` to
-    /// the next position.
+    /// Returns whether the request at `position` of the cycle is a set, and advances `position` to
+    /// the next request.
     #[inline]
-    pub(crate) fn take_turn(self, turn: &mut u32) -> bool {
-        let is_set = *turn < self.sets;
-        *turn = if *turn + 1 == self.sets + self.gets { 0 } else { *turn + 1 };
+    pub(crate) fn take_turn(self, position: &mut u32) -> bool {
+        let is_set = *position < self.sets;
+        *position = if *position + 1 == self.sets + self.gets { 0 } else { *position + 1 };
         is_set
     }
 }

@@ -1,5 +1,5 @@
 //! `larder bench fill`: measures the number of items that a server holds per GiB of its memory
-//! limit and of its resident memory.
+//! limit and per GiB of its resident memory.
 //!
 //! [`measure`] sets items until their total size is [`Settings::fill`] times the memory limit. Then
 //! it looks up all keys, or a random sample of them, to count the items that the server still
@@ -261,13 +261,13 @@ pub fn measure(
     std::thread::sleep(settings.settle);
     let rss_bytes = server.resident_bytes();
     let probe = broke("probing", filling.probe(&mut server.connection, keys))?;
-    let (items, items_error) = estimate(offered as f64, probe.found as f64, probe.asked as f64);
+    let (items, items_error) = estimate(offered as f64, probe.found as f64, probe.probed as f64);
     Ok(FillResult {
         value_bytes: settings.value_bytes,
         key_bytes: settings.key_bytes,
         offered,
         refused: offered - stored,
-        probed: probe.asked,
+        probed: probe.probed,
         found: probe.found,
         wrong: probe.wrong,
         items,
@@ -296,12 +296,12 @@ fn broke<T>(doing: &'static str, result: io::Result<T>) -> Result<T, Error> {
     result.map_err(|error| Error::Connection { doing, error })
 }
 
-/// Estimates how many of `all` keys the server holds, if it returned `found` of a sample of `asked`
-/// keys. The second result is half the width of the 95 % confidence interval.
-fn estimate(all: f64, found: f64, asked: f64) -> (f64, f64) {
-    let share = found / asked.max(1.0);
-    let left_out = 1.0 - asked / all;
-    (all * share, 1.96 * all * (share * (1.0 - share) / asked.max(1.0) * left_out.max(0.0)).sqrt())
+/// Estimates how many of `all` keys the server holds, if it returned `found` of a sample of
+/// `probed` keys. The second result is half the width of the 95 % confidence interval.
+fn estimate(all: f64, found: f64, probed: f64) -> (f64, f64) {
+    let share = found / probed.max(1.0);
+    let left_out = 1.0 - probed / all;
+    (all * share, 1.96 * all * (share * (1.0 - share) / probed.max(1.0) * left_out.max(0.0)).sqrt())
 }
 
 struct Filling<'f> {
@@ -311,7 +311,7 @@ struct Filling<'f> {
 
 #[derive(Default)]
 struct Probe {
-    asked: u64,
+    probed: u64,
     found: u64,
     wrong: u64,
 }
@@ -343,7 +343,7 @@ impl Filling<'_> {
             sample(keys, self.settings.probes_max).chunks(usize::from(self.settings.pipeline))
         {
             let names: Vec<_> = numbers.iter().map(|number| self.key(*number)).collect();
-            probe.asked += numbers.len() as u64;
+            probe.probed += numbers.len() as u64;
             connection.get(&names, |index, value| {
                 let Some(value) = value else { return };
                 probe.found += 1;

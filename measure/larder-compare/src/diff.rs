@@ -23,7 +23,7 @@ type Key = (Cell, Metric);
 /// The difference between two results in one metric of one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
-    place: Cell,
+    cell: Cell,
     metric: Metric,
     old: f64,
     new: f64,
@@ -60,9 +60,9 @@ impl std::str::FromStr for Threshold {
 }
 
 /// Compares two results, writes a table to `text`, and returns the regressions. A metric of a cell
-/// is a regression if it is significantly worse, by more than its threshold. A cell that is in both
-/// results is a regression if it failed only in the new ones. If there is a threshold, cells that
-/// are missing from the new results are also regressions.
+/// is a regression if it is worse, significantly and by more than its threshold. A cell that is in
+/// both results is a regression if it failed only in the new results. If there is a threshold,
+/// cells that are missing from the new results are also regressions.
 ///
 /// # Errors
 /// The results cannot be read, or have no cell in common.
@@ -74,15 +74,15 @@ pub(crate) fn diff(
 ) -> Result<Vec<String>, Error> {
     let new_path = new;
     let (old, new) = (Side::read(old)?, Side::read(new)?);
-    let (old_places, new_places) = (old.places(), new.places());
-    if old_places.is_disjoint(&new_places) {
+    let (old_cells, new_cells) = (old.cells(), new.cells());
+    if old_cells.is_disjoint(&new_cells) {
         let why = "no cell in common with the old results".to_owned();
         return Err(Error::Unreadable { path: new_path.to_owned(), why });
     }
     let differences = differences(&old, &new);
     let mut regressions = failed_only_in(&old, &new);
-    let missing = old_places.difference(&new_places);
-    let missing = missing.map(|place| format!("{}: not in the new results", place.place()));
+    let missing = old_cells.difference(&new_cells);
+    let missing = missing.map(|cell| format!("{}: not in the new results", cell.place()));
     if !thresholds.is_empty() {
         regressions.extend(missing);
     }
@@ -131,15 +131,15 @@ impl Side {
     }
 
     /// Returns the measured cells, including failed cells.
-    fn places(&self) -> BTreeSet<Cell> {
+    fn cells(&self) -> BTreeSet<Cell> {
         self.records.iter().map(|record| record.cell.of_all_runs()).collect()
     }
 
     /// Returns the reason for the failure of the cell's first failed run, or `None` if no run
     /// failed.
-    fn failure(&self, place: &Cell) -> Option<&str> {
-        let mut there = self.records.iter().filter(|record| record.cell.of_all_runs() == *place);
-        there.find_map(Record::failure)
+    fn failure(&self, cell: &Cell) -> Option<&str> {
+        let mut records = self.records.iter().filter(|record| record.cell.of_all_runs() == *cell);
+        records.find_map(Record::failure)
     }
 
     /// Returns the values of each compared metric in each cell, one per run. Omits cells with a
@@ -161,11 +161,11 @@ impl Side {
 
 fn differences(old: &Side, new: &Side) -> Vec<Difference> {
     let (old, new) = (old.figures(), new.figures());
-    let difference = |((place, metric), theirs): (&Key, &Vec<f64>)| {
-        let ours = new.get(&(place.clone(), *metric))?;
+    let difference = |((cell, metric), theirs): (&Key, &Vec<f64>)| {
+        let ours = new.get(&(cell.clone(), *metric))?;
         let (before, after) = (Spread::of(theirs.clone())?, Spread::of(ours.clone())?);
         Some(Difference {
-            place: place.clone(),
+            cell: cell.clone(),
             metric: *metric,
             old: before.median,
             new: after.median,
@@ -178,11 +178,11 @@ fn differences(old: &Side, new: &Side) -> Vec<Difference> {
 
 /// Returns the cells with a failed run in the new results and none in the old ones.
 fn failed_only_in(old: &Side, new: &Side) -> Vec<String> {
-    let newly = |place: &Cell| {
-        let reason = new.failure(place).filter(|_| old.failure(place).is_none())?;
-        Some(format!("{}: failed: {reason}", place.place()))
+    let newly = |cell: &Cell| {
+        let reason = new.failure(cell).filter(|_| old.failure(cell).is_none())?;
+        Some(format!("{}: failed: {reason}", cell.place()))
     };
-    old.places().intersection(&new.places()).filter_map(newly).collect()
+    old.cells().intersection(&new.cells()).filter_map(newly).collect()
 }
 
 impl Difference {
@@ -206,8 +206,8 @@ impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let unit = self.metric.unit();
         let (old, new) = (unit.quantity(self.old), unit.quantity(self.new));
-        let (place, name) = (self.place.place(), self.metric.name());
-        write!(f, "{place}: {name} {old} → {new}, {:.2}×", self.ratio)
+        let (cell, name) = (self.cell.place(), self.metric.name());
+        write!(f, "{cell}: {name} {old} → {new}, {:.2}×", self.ratio)
     }
 }
 
@@ -244,7 +244,7 @@ fn table(old: &Side, new: &Side, differences: &[Difference], text: &mut String) 
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {:.2}× | {:.2}–{:.2} | {} |",
-            one.place.place().replace('|', "\\|"),
+            one.cell.place().replace('|', "\\|"),
             one.metric.name(),
             unit.quantity(one.old),
             unit.quantity(one.new),

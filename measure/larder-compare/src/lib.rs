@@ -127,9 +127,10 @@ pub enum Error {
         /// The error.
         why: String,
     },
-    /// The new results have regressions: metrics that are significantly worse, by more than their
-    /// threshold, or cells that are in both results and failed only in the new ones. If there is a
-    /// threshold, cells that are missing from the new results are also regressions.
+    /// The new results have regressions. A regression is a metric that is worse, significantly and
+    /// by more than its threshold, or a cell that is in both results and failed only in the new
+    /// results. If there is a threshold, a cell that is missing from the new results is also a
+    /// regression.
     #[error("{count} regressions, first {first}")]
     Regressions {
         /// Number of regressions.
@@ -243,7 +244,7 @@ fn failures(records: &[Record], folder: &Path) -> Result<(), Error> {
     })
 }
 
-/// The command line, with the options that affect results.
+/// Formats the command line with the options that affect results.
 impl fmt::Display for Arguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "larder compare {}", self.suite.display())?;
@@ -288,7 +289,7 @@ impl Arguments {
             (Some(server), Some(load)) => (server.clone(), load.clone()),
             _ => CoreSet::halves().map_err(Error::Cores)?,
         };
-        // Detects invalid cores before a server starts. This pins only a thread that exits
+        // Detects invalid cores before a server starts. The check pins only a thread that exits
         // immediately.
         for cores in [&server_cores, &load_cores] {
             let tried = std::thread::scope(|scope| scope.spawn(|| cores.pin()).join());

@@ -303,7 +303,8 @@ impl Unit {
 }
 
 /// Formats a number with all digits before the decimal point. Numbers from 99.95 have no decimals,
-/// from 9.995 one, from 0.0995 two, and smaller numbers four. Trailing zeros are removed.
+/// numbers from 9.995 have one, numbers from 0.0995 have two, and smaller numbers have four.
+/// Trailing zeros are removed.
 fn digits(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {

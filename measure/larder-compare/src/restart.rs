@@ -1,4 +1,4 @@
-//! Restarts a server during a load, and checks that the restart kept the right items.
+//! Restarts a server during a load, and checks that the restart kept the correct items.
 //!
 //! The check uses its own items, because the load cannot detect an old value or a deleted item that
 //! has reappeared. It sets the items before the load, changes some and deletes others just before
@@ -42,7 +42,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Witness {
     plan: Plan,
     address: ServerAddress,
-    begun: Instant,
+    start: Instant,
     restarted: Option<Restarted>,
     result: RestartResult,
 }
@@ -55,14 +55,14 @@ impl Witness {
         for kind in [CHANGED, DELETED] {
             set(&mut connection, kind, OLD).map_err(described)?;
         }
-        let (begun, result) = (Instant::now(), RestartResult::default());
-        Ok(Self { plan, address, begun, restarted: None, result })
+        let (start, result) = (Instant::now(), RestartResult::default());
+        Ok(Self { plan, address, start, restarted: None, result })
     }
 
     /// Does nothing until the restart is due. Then changes and deletes items, restarts the server,
     /// waits until it accepts a connection, and checks the items.
     pub(crate) fn restart_when_due(&mut self, server: &mut Launched) -> Result<(), String> {
-        if self.restarted.is_some() || self.begun.elapsed() < self.plan.after {
+        if self.restarted.is_some() || self.start.elapsed() < self.plan.after {
             return Ok(());
         }
         let mut connection = open(&self.address)?;
@@ -85,11 +85,11 @@ impl Witness {
             }
         };
         self.result.items_after = items(&mut connection)?;
-        self.look(&mut connection).map_err(described)
+        self.check_items(&mut connection).map_err(described)
     }
 
     /// Counts items that are missing, have a wrong value, or have reappeared after their deletion.
-    fn look(&mut self, connection: &mut Connection) -> io::Result<()> {
+    fn check_items(&mut self, connection: &mut Connection) -> io::Result<()> {
         for keys in keys(CHANGED).chunks(BATCH_MAX) {
             let result = &mut self.result;
             connection.get(keys, |_, value| match value {
@@ -124,8 +124,8 @@ impl Witness {
     }
 }
 
-/// Describes violations of the server: wrong values, and deleted items that have reappeared.
-/// Returns `None` if there are none.
+/// Describes errors of the server: wrong values, and deleted items that have reappeared. Returns
+/// `None` if there are none.
 pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {

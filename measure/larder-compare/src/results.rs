@@ -1,4 +1,4 @@
-//! The results so far. They are saved on disk, so that an interrupted comparison can resume.
+//! The results so far, which are saved on disk so that an interrupted comparison can resume.
 //!
 //! The file consists of JSON lines: the setup, then one record for each measurement of a cell. If
 //! other programs disturb a cell, the comparison repeats the trial. All cells of that trial then

@@ -47,19 +47,19 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Confidence level: at least 0.95, with two exceptions. It is 0.9 for three runs on each side,
-    /// and 0.94 for three runs on one side and four on the other.
+    /// Confidence level: 0.9 for three runs on each side, 0.94 for three runs on one side and four
+    /// on the other, and at least 0.95 otherwise.
     pub level: f64,
 }
 
 impl Interval {
     /// Returns the exact, distribution-free confidence interval of the ratio `ours` ÷ `theirs`,
-    /// from the rank-sum test of Wilcoxon, Mann and Whitney. Its ends are two elements of the
-    /// sorted list of all ratios of a number in `ours` to a number in `theirs`. Source: L. E.
-    /// Moses; see Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd edition,
-    /// section 4.3. The book describes the method for differences; it applies here to the
-    /// logarithms. Returns `None` if either side has fewer than three numbers, or if a number is
-    /// not positive.
+    /// from the rank-sum test of Wilcoxon, Mann and Whitney. The ends of the interval are two
+    /// elements of the sorted list of all ratios of a number in `ours` to a number in `theirs`.
+    /// Source: L. E. Moses; see Hollander, Wolfe, Chicken: Nonparametric Statistical Methods, 3rd
+    /// edition, section 4.3. The book describes the method for differences; this function applies
+    /// it to logarithms. Returns `None` if either side has fewer than three numbers, or if a number
+    /// is not positive.
     #[must_use]
     pub fn of_ratio(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let few = ours.len().min(theirs.len()) < RUNS_MIN;
@@ -90,9 +90,9 @@ const RUNS_MIN: usize = 3;
 const ERROR_MAX: f64 = 0.05;
 
 /// Returns the cumulative distribution of the Mann–Whitney statistic for samples of these sizes:
-/// entry `k` is the probability of at most `k` pairs in which the number of `theirs` is larger than
-/// the number of `ours`, if all numbers have the same distribution. The probability of exactly `k`
-/// pairs is proportional to coefficient `k` of a Gaussian binomial coefficient.
+/// entry `k` is the probability that the number of `theirs` is larger than the number of `ours` in
+/// at most `k` pairs, if all numbers have the same distribution. The probability of exactly `k`
+/// such pairs is proportional to coefficient `k` of a Gaussian binomial coefficient.
 #[expect(clippy::cast_precision_loss, reason = "numbers of runs")]
 fn rank_sum_probabilities(ours: usize, theirs: usize) -> Vec<f64> {
     let mut each = vec![0.0; ours * theirs + 1];

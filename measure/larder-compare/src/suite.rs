@@ -16,7 +16,7 @@ pub struct Suite {
     pub title: String,
     /// A text about the measured workload and the source of the setup.
     pub about: String,
-    /// The server with which ratios compare the other servers.
+    /// The server with which the other servers are compared: the denominator of ratios.
     pub baseline: String,
     /// Number of runs. Each run measures every workload on every server once, and repeats disturbed
     /// measurements.
@@ -140,7 +140,7 @@ pub struct Workload {
     pub phases: Vec<Phase>,
 }
 
-/// A load or a fill of the server. It is a measurement unless it is a warm-up.
+/// A load or a fill of the server. The comparison measures each phase that is not a warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
@@ -264,14 +264,14 @@ impl Suite {
     }
 }
 
-fn distinct<'n>(what: &str, names: impl Iterator<Item = &'n String>) -> Result<(), String> {
+fn distinct<'n>(noun: &str, names: impl Iterator<Item = &'n String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || !seen.insert(name) {
-            return Err(format!("{what} `{name}`: names must be unique and not empty"));
+            return Err(format!("{noun} `{name}`: names must be unique and not empty"));
         }
     }
-    if seen.is_empty() { Err(format!("the suite must have at least one {what}")) } else { Ok(()) }
+    if seen.is_empty() { Err(format!("the suite must have at least one {noun}")) } else { Ok(()) }
 }
 
 impl Server {
@@ -345,8 +345,8 @@ impl Workload {
 
 impl Restart {
     /// Checks that the load has a `--test-time` longer than `after_secs` and no `--fill`. On all
-    /// servers, it must use a protocol of memcached without TLS and login, because the check of the
-    /// items does.
+    /// servers, the load must use one of memcached's protocols without TLS and login, because the
+    /// check of the items does.
     fn check(&self, load: &Settings, servers: &[Server]) -> Result<(), String> {
         let Stop::After(time) = load.stop else {
             return Err("a restart needs a load with --test-time".to_owned());

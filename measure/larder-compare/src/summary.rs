@@ -50,7 +50,8 @@ pub struct Row {
 pub enum ServerResult {
     /// The server is not installed.
     Absent,
-    /// All runs failed, or there was none. Contains the reason for the last failure, or `not run`.
+    /// All runs failed, or there was no run. Contains the reason for the last failure, or `not
+    /// run`.
     Failed(String),
     /// The figures of the successful runs.
     Figures(Figures),
@@ -195,13 +196,13 @@ fn table(setup: &Setup, records: &[Record], place: Combination) -> Table {
     Table { place, rows }
 }
 
-fn at<'r>(records: &'r [Record], place: &Combination, server: &str) -> Vec<&'r Record> {
+fn at<'r>(records: &'r [Record], combination: &Combination, server: &str) -> Vec<&'r Record> {
     let here = |record: &&Record| {
         let cell = &record.cell;
         cell.server == server
-            && cell.workload == place.workload
-            && cell.phase == place.phase
-            && (cell.threads, cell.pipeline) == (place.threads, place.pipeline)
+            && cell.workload == combination.workload
+            && cell.phase == combination.phase
+            && (cell.threads, cell.pipeline) == (combination.threads, combination.pipeline)
     };
     records.iter().filter(here).collect()
 }

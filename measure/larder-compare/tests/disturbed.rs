@@ -1,5 +1,5 @@
-//! Measurements while a busy program uses the machine. They are in a separate test program, because
-//! the busy program would disturb the measurements of other tests.
+//! Measurements while a busy program uses the machine. This is a separate test program, because the
+//! busy program would disturb the measurements of other tests.
 #![cfg(target_os = "linux")]
 
 #[path = "it/common/mod.rs"]

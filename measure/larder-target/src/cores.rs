@@ -17,8 +17,8 @@ impl CoreSet {
     }
 
     /// Divides the cores that this process may use into halves for the servers and for the load. If
-    /// the number is odd, the load gets the extra core. The servers and the load share a single
-    /// core.
+    /// the number is odd, the load gets the extra core. If there is only one core, the servers and
+    /// the load share it.
     ///
     /// # Errors
     /// The system does not report the cores.

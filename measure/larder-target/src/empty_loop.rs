@@ -1,5 +1,5 @@
 //! `larder bench empty-loop`: a server that does not parse requests. Almost all of its CPU time is
-//! kernel time. So its CPU time per request is a lower bound for any server that polls, reads and
+//! kernel time, so its CPU time per request is a lower bound for any server that polls, reads and
 //! writes.
 
 use clap::Args;
@@ -25,7 +25,7 @@ const LISTENER: Token = Token(usize::MAX);
 
 /// Serves connections on one thread, without end. Sends one reply for each read from a socket. The
 /// first byte determines the reply: `STORED` for `s` (set), a version for `v` (version), and the
-/// value for any other byte. So pipelined requests that arrive together get one reply.
+/// value for any other byte. As a result, pipelined requests that arrive together get one reply.
 ///
 /// # Errors
 /// The port is in use, or the system cannot create an event queue or set up a new connection.
@@ -45,11 +45,11 @@ pub fn command(arguments: &Arguments) -> io::Result<()> {
         for event in &events {
             if event.token() == LISTENER {
                 accept(&listener, &poll, &mut connections)?;
-            } else if let Some(place) = connections.get_mut(event.token().0)
-                && let Some(stream) = place
+            } else if let Some(slot) = connections.get_mut(event.token().0)
+                && let Some(stream) = slot
                 && !answer(stream, &mut input, &value)
             {
-                *place = None;
+                *slot = None;
             }
         }
     }

@@ -5,8 +5,8 @@ use crate::blocking::{Connection, Dialect};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Timeout for connecting and for each read of the reply. It limits how long an unresponsive server
-/// delays a run's results.
+/// Timeout for connecting and for each read of the reply. The timeout limits how long an
+/// unresponsive server delays a run's results.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Statistics of a server with a flash tier: counters since the server's start, and the current

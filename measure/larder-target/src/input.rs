@@ -38,8 +38,8 @@ impl Input {
         self.wanted = wanted;
     }
 
-    /// Returns the free space for the next read. It is never empty, and has room for the missing
-    /// bytes of the next reply as far as [`want`](Self::want) has announced them.
+    /// Returns the free space for the next read, which is never empty. After a call of
+    /// [`want`](Self::want), the space has room for the missing bytes of the next reply.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -21,11 +21,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for a server to exit after SIGTERM, and separately after SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum time for a server to exit during a restart. It is long, because the server may write its
-/// memory to a disk.
+/// Maximum time for a server to exit during a restart. The limit is high, because a server can take
+/// long to write its memory to a disk.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval at which a restart checks whether the server has exited. It is short, because a restart
-/// may take only milliseconds.
+/// Interval at which a restart checks whether the server has exited. The interval is short, because
+/// a restart can take only milliseconds.
 const RESTART_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// The system's in-memory file system.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -296,8 +296,8 @@ impl Launch<'_> {
 
 impl Launched {
     fn wait_until_ready(&mut self, protocol: Protocol) -> Result<(), LaunchError> {
-        let begun = Instant::now();
-        while begun.elapsed() < START_TIMEOUT {
+        let start_time = Instant::now();
+        while start_time.elapsed() < START_TIMEOUT {
             if let Some(report) = self.exit_report() {
                 return Err(LaunchError::Exited(report));
             }
@@ -393,8 +393,8 @@ impl Launched {
 
     /// Waits until all processes of the server have exited. Returns false after `at_most`.
     fn wait_for_all(&mut self, at_most: Duration) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < at_most {
+        let start_time = Instant::now();
+        while start_time.elapsed() < at_most {
             if !matches!(self.child.try_wait(), Ok(None)) && self.group.members().is_empty() {
                 return true;
             }
@@ -438,9 +438,9 @@ fn spawn_on(cores: Option<&CoreSet>, command: &mut Command) -> Result<Child, Str
 }
 
 /// Returns a free address on the loopback interface with this port, or with any free port if `port`
-/// is 0. Binds the address to check that it is free, but does not listen: a process that another
-/// thread forks at the same time would inherit the listening socket, and clients could connect to
-/// it even after this function has closed it.
+/// is 0. Binds the address to check that it is free, but does not listen. A process that another
+/// thread forks at the same time would inherit a listening socket, and clients could connect to
+/// that socket even after this function has closed it.
 ///
 /// # Errors
 /// The port is in use, or no port is free.

@@ -143,8 +143,8 @@ mod linux {
         stat.is_ok_and(|stat| stat.pgrp == group)
     }
 
-    /// Hardware counters that count in user mode. They cover the threads that a process and its
-    /// descendants had when counting started.
+    /// Hardware counters that count in user mode. The counters cover the threads that a process and
+    /// its descendants had when counting started.
     #[derive(Debug)]
     pub struct Events {
         cycles: Vec<Counter>,

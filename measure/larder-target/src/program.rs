@@ -39,7 +39,8 @@ pub fn version(program: &Path, arguments: &[String]) -> Option<String> {
     let mut child = command.spawn().ok()?;
     let mut printed = String::new();
     if wait(&mut child, VERSION_TIMEOUT).is_some() {
-        // Reads only after the program's exit, because its output fits the pipe's buffer.
+        // Reads only after the program's exit. The pipe's buffer has room for the output, so the
+        // program does not block.
         let _ = child.stdout.take()?.read_to_string(&mut printed);
     } else {
         let _ = child.kill();
@@ -59,10 +60,10 @@ fn without_colours(line: &str) -> String {
 }
 
 fn wait(child: &mut Child, at_most: Duration) -> Option<ExitStatus> {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     loop {
         match child.try_wait() {
-            Ok(None) if begun.elapsed() < at_most => std::thread::sleep(POLL_INTERVAL),
+            Ok(None) if start_time.elapsed() < at_most => std::thread::sleep(POLL_INTERVAL),
             ended => return ended.ok().flatten(),
         }
     }

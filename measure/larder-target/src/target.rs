@@ -1,4 +1,4 @@
-//! The server under measurement. It already runs, or the measurement starts it.
+//! The server under measurement. Either it already runs, or the measurement starts it.
 
 use crate::ServerAddress;
 use crate::blocking::{Connection, Dialect};
@@ -94,11 +94,11 @@ impl ServerArguments {
             Dialect::Text => 11211,
             Dialect::Resp => 6379,
         };
-        let place = (self.server.as_str(), self.port.unwrap_or(port));
+        let host_and_port = (self.server.as_str(), self.port.unwrap_or(port));
         let unknown = || TargetError::NoAddress(self.server.clone());
-        let found: Vec<_> = place.to_socket_addrs().map_err(|_| unknown())?.collect();
+        let found: Vec<_> = host_and_port.to_socket_addrs().map_err(|_| unknown())?.collect();
         // Prefers IPv4 addresses. `localhost` can resolve to ::1 first, and a server that listens
-        // only on IPv4 does not answer there.
+        // only on IPv4 does not accept connections to ::1.
         let address = found.iter().find(|address| address.is_ipv4()).or(found.first());
         address.copied().map(ServerAddress::Tcp).ok_or_else(unknown)
     }

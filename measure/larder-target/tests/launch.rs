@@ -31,10 +31,10 @@ fn with_word(word: &str) -> Vec<String> {
 }
 
 /// Waits until a condition holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
+fn until(condition: &str, holds: impl Fn() -> bool) {
+    let start_time = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        assert!(start_time.elapsed() < Duration::from_secs(30), "{condition}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -136,14 +136,17 @@ fn a_stopped_process_ends_too() {
     let mut server = start(MEMCACHED).unwrap();
     let pid = server.pid();
     kill(nix::unistd::Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
-    let begun = Instant::now();
+    let start_time = Instant::now();
     server.stop();
-    assert!(begun.elapsed() < Duration::from_secs(5), "the stopped process is continued and exits");
+    assert!(
+        start_time.elapsed() < Duration::from_secs(5),
+        "the stopped process is continued and exits"
+    );
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
-/// Does nothing unless the next test runs this test in a separate process. It then starts a server
-/// and waits until the next test kills the process.
+/// Does nothing unless the next test runs this test in a separate process. In that process, starts
+/// a server and waits until the next test kills the process.
 #[test]
 fn a_launcher() {
     if let Ok(word) = std::env::var("LAUNCHER") {

@@ -23,7 +23,7 @@ pub(crate) fn time(field: &[u8]) -> Result<(u64, u64), &'static str> {
         None => (field, &b""[..]),
     };
     let is_number = field.len() > usize::from(point.is_some())
-        && whole.len() <= WHOLE_DIGITS_MAX
+        && whole.len() <= SECS_DIGITS_MAX
         && whole.iter().chain(decimals).all(u8::is_ascii_digit);
     if !is_number {
         return Err("the time must be a number of seconds");
@@ -41,7 +41,7 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 /// Maximum number of digits before the decimal point of a time in seconds. With more digits, the
 /// time in nanoseconds could exceed 64 bits.
-const WHOLE_DIGITS_MAX: usize = 10;
+const SECS_DIGITS_MAX: usize = 10;
 
 fn digits(digits: &[u8]) -> u64 {
     digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))

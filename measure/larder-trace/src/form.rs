@@ -35,8 +35,8 @@ impl Form {
         }
     }
 
-    /// Parses a line. The record has the time in the line, which the caller makes relative to the
-    /// start of the trace.
+    /// Parses a line. The record's time is the time in the line; the caller makes it relative to
+    /// the start of the trace.
     pub(crate) fn record(self, line: &[u8]) -> Result<Record<'_>, &'static str> {
         match self {
             Self::LookAside => look_aside(line),
@@ -59,7 +59,7 @@ fn look_aside(line: &[u8]) -> Result<Record<'_>, &'static str> {
 }
 
 fn twitter(line: &[u8]) -> Result<Record<'_>, &'static str> {
-    // Only the key may contain commas. It follows the first field and precedes the last five
+    // Only the key may contain commas. The key follows the first field and precedes the last five
     // fields.
     let mut fields = line.rsplitn(TWITTER_FIELDS - 1, |byte| *byte == b',');
     let (Some(ttl), Some(operation), Some(_client), Some(size), Some(key_len), Some(rest)) =

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Maximum length of a line in bytes. It limits memory if a file is not a trace.
+/// Maximum length of a line in bytes, which limits memory if a file is not a trace.
 const LINE_LEN_MAX: usize = 4096;
 
 /// Errors when reading a trace.

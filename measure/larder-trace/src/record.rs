@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 pub struct Record<'l> {
     /// Nanoseconds since the first request of the trace; never decreases within a trace.
     pub at_nanos: u64,
-    /// Unit of the recorded time's last digit, in nanoseconds. It is a second if the time has no
+    /// Unit of the recorded time's last digit, in nanoseconds; a second if the time has no
     /// decimals.
     pub unit_nanos: u64,
     /// The operation of the request.

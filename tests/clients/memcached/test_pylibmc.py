@@ -91,7 +91,7 @@ def test_expiry(client):
 
 
 def test_touch(server):
-    """Uses only the text protocol, because libmemcached's binary touch times out, also with memcached."""
+    """Uses only the text protocol, because libmemcached's binary touch times out, even with memcached."""
     client = pylibmc.Client([server.address])
     client.set("touched", "1", time=3)
     client.set("untouched", "1", time=3)

@@ -28,11 +28,11 @@ from testbed import PORTS, Testbed  # noqa: E402
 # With a namespace for process identifiers, all processes are killed when the checker exits.
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 CLIENTS_PER_PROTOCOL, KEYS_PER_CLIENT = 3, 3
-# How long clients continue after the end of all faults, in seconds.
+# Time in seconds for which clients continue after the end of all faults.
 QUIET_SECS = 3
 # The output shows at most this many violations of each kind in full.
 REPORT_MAX = 2
-# Faults and leader changes within this time before or after a violation are shown with it.
+# The report of a violation shows the faults and leader changes within this number of seconds before or after it.
 NEAR_SECS = 10
 
 
@@ -56,8 +56,8 @@ class Run:
 
     def execute(self):
         options = self.options
-        # Opens the first connection over gRPC before the clients start: it reads the description of the service, which
-        # would delay all of them.
+        # Opens the first gRPC connection before the clients start. This connection reads the description of the
+        # service, which would otherwise delay all clients.
         Grpc(self.bed.nodes[0].host, PORTS["grpc"]).close()
         names = [f"{protocol}{number}" for protocol in PROTOCOLS for number in range(CLIENTS_PER_PROTOCOL)]
         own = {name: [KeyHistory(f"{name}-{key}") for key in range(KEYS_PER_CLIENT)] for name in names}

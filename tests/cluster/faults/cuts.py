@@ -30,10 +30,10 @@ SLOTS = 4096
 # Maximum time that clients may wait for a reply. docs/failover.md promises 3 seconds; the rest allows for other load on
 # the machine.
 SILENT_SECS = 8
-# After a cut of `LEASE_PASSED_SECS`, TCP retransmits unacknowledged bytes within this time.
+# After a cut of `LEASE_EXPIRY_SECS`, TCP retransmits unacknowledged bytes within this time.
 RETRANSMITTED_SECS = 10
 # Longer than the lease of a node at etcd (2 s) and the delay after which another node stands for election.
-LEASE_PASSED_SECS = 4
+LEASE_EXPIRY_SECS = 4
 
 
 def await_answers(*clients):
@@ -43,7 +43,7 @@ def await_answers(*clients):
 
 
 def has_namespaces():
-    """Returns whether this process may create network namespaces. This requires root."""
+    """Returns whether this process may create network namespaces, which requires root."""
     try:
         return subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
     except OSError:
@@ -260,7 +260,7 @@ def a_leader_without_etcd_continues():
         leader = net.leader()
         with Client(net.others(leader)[0], "a") as a, Client(leader, "b") as b:
             leader.silence(net.etcd)
-            time.sleep(LEASE_PASSED_SECS)
+            time.sleep(LEASE_EXPIRY_SECS)
             assert leader.leads()
             leader.unsilence(net.etcd)
             await_answers(a, b)
@@ -292,7 +292,7 @@ def an_unreachable_follower_leaves_the_sync():
         with Recorders([leader, other]) as recorded, Client(other, "a") as a:
             leader.silence(left)
             wait_until(lambda: left.name not in leader.seen()["in_sync"].split(), "one member less")
-            time.sleep(LEASE_PASSED_SECS)
+            time.sleep(LEASE_EXPIRY_SECS)
             assert leader.leads(), "no other node became leader"
             leader.unsilence(left)
         assert a.longest_gap() < SILENT_SECS
@@ -301,8 +301,8 @@ def an_unreachable_follower_leaves_the_sync():
 
 
 def two_successive_partitions():
-    """Partitions first the followers and then the leader. By then, only the leader is in sync, so no other node may
-    lead."""
+    """Partitions first the followers and then the leader. At the second partition, only the leader is in sync, so no
+    other node may lead."""
     with Net("--ack", "writes") as net:
         leader = net.leader()
         first, second = net.others(leader)
@@ -314,7 +314,7 @@ def two_successive_partitions():
             leader.cut()
             first.mend()
             second.mend()
-            time.sleep(LEASE_PASSED_SECS)
+            time.sleep(LEASE_EXPIRY_SECS)
             assert not any(node.leads() for node in (first, second)), "they lack items"
             leader.mend()
         net.wait_until_in_sync()
@@ -345,10 +345,10 @@ def a_follower_behind_a_slow_link_leaves_the_sync():
         try:
             with socket.create_connection((leader.host, PORT), 30) as sock:
                 while time.monotonic() < end:
-                    begun = time.monotonic()
+                    start_time = time.monotonic()
                     sock.sendall(b"delete nothing\r\n")
                     assert sock.recv(100) == b"NOT_FOUND\r\n", "answers are given"
-                    waits.append(time.monotonic() - begun)
+                    waits.append(time.monotonic() - start_time)
                     time.sleep(0.01)
         finally:
             done.set()
@@ -403,7 +403,7 @@ def the_importing_leader_can_not_reach_the_exporting_one():
         giver, taker = net.leader(0), net.leader(1)
         taker.silence(giver)
         net.start_move()
-        time.sleep(LEASE_PASSED_SECS)
+        time.sleep(LEASE_EXPIRY_SECS)
         assert net.moved() == 0
         assert giver.leads() and taker.leads()
         taker.unsilence(giver)
@@ -458,11 +458,11 @@ def failed_changes_are_not_made_later(*directions):
             assert all(reply == b"" or reply.startswith(b"SERVER_ERROR") for reply in replies.values()), replies
             assert len(replies) == len(requests)
             # By then, the system has discarded the bytes that it could not send.
-            time.sleep(LEASE_PASSED_SECS)
+            time.sleep(LEASE_EXPIRY_SECS)
             client(other).set_many({"old": "new", "counter": "5"})
             assert client(other).delete("gone")
-            # Ends the cuts in this order: bytes that the follower's system still holds reach the leader before bytes
-            # from the leader reach the follower.
+            # Ends the cuts in this order, so that bytes that the follower's system still holds reach the leader before
+            # bytes from the leader reach the follower.
             for source, target in directions:
                 {"cut": cut, "leader": leader}[source].unsilence({"cut": cut, "leader": leader}[target])
                 time.sleep(RETRANSMITTED_SECS)

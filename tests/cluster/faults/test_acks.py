@@ -110,14 +110,14 @@ def test_changes_wait_for_a_paused_member_until_it_leaves_the_sync(etcd):
         leader, still = group.leader(), group.followers()[0]
         assert client(leader).set("a", "1")
         still.signal(signal.SIGSTOP)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         assert client(leader).set("a", "2")
         # The reply waited until the leader had removed the paused member from the in-sync members in the group record.
-        assert 0.3 < time.monotonic() - begun < 5
-        begun = time.monotonic()
+        assert 0.3 < time.monotonic() - start_time < 5
+        start_time = time.monotonic()
         for number in range(10):
             assert client(leader).set("a", str(number))
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - start_time < 2
         assert still.name not in leader.seen()["in_sync"].split()
         still.signal(signal.SIGCONT)
         group.wait_until_in_sync()
@@ -132,7 +132,7 @@ def test_a_change_without_acknowledgement_gets_no_answer():
         follower.signal(signal.SIGSTOP)
         with leader.connect() as sock, leader.connect() as reader:
             sock.sendall(b"set a 0 0 1\r\n2\r\n")
-            begun = time.monotonic()
+            start_time = time.monotonic()
 
             def seen():
                 reader.sendall(b"get a\r\n")
@@ -141,7 +141,7 @@ def test_a_change_without_acknowledgement_gets_no_answer():
             # The node answers lookups, even with unconfirmed values.
             wait_until(seen, "the new value")
             assert sock.recv(100) == b"", "the connection is closed without an answer"
-            assert 3 < time.monotonic() - begun < 20
+            assert 3 < time.monotonic() - start_time < 20
         assert leader.seen()["lost"] == "1"
         answer = httpx.put(f"http://{leader.http_address}/v1/keys/b", content=b"1", timeout=30)
         assert answer.status_code == 504
@@ -158,9 +158,9 @@ def test_acknowledgements_need_no_timer(etcd):
             through = client(node)
             times = []
             for number in range(300):
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 assert through.set(f"k{number}", "1")
-                times.append(time.monotonic() - begun)
+                times.append(time.monotonic() - start_time)
             # Other load on the machine delays some changes, but a timer would delay all of them.
             assert sorted(times)[30] < 0.02, node.name
 

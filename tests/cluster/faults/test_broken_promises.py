@@ -1,4 +1,4 @@
-"""Regression tests for faults that attacks on groups have found."""
+"""Regression tests for faults that were found by attacks on groups."""
 
 import signal
 import socket
@@ -26,12 +26,12 @@ def test_the_rest_of_a_value_is_not_parsed_as_requests():
         wait_until(lambda: leader.seen()["serving"] == "0", "a leader in doubt")
         with through.connect() as sock:
             sock.sendall(b"set big 0 0 %d\r\n" % length)
-            begun, sent, serves = time.monotonic(), 0, False
-            while sent < length - len(piece) and time.monotonic() < begun + 4:
+            start_time, sent, serves = time.monotonic(), 0, False
+            while sent < length - len(piece) and time.monotonic() < start_time + 4:
                 sock.sendall(piece)
                 sent += len(piece)
                 time.sleep(0.005)
-                if not serves and time.monotonic() > begun + 0.5:
+                if not serves and time.monotonic() > start_time + 0.5:
                     own.process.send_signal(signal.SIGCONT)
                     still.signal(signal.SIGCONT)
                     serves = True
@@ -60,9 +60,9 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
         watching = follower.connect()
         with leader.connect() as sock:
             follower.signal(signal.SIGSTOP)
-            begun = time.monotonic()
+            start_time = time.monotonic()
             sock.sendall(noise)
-            time.sleep(max(0, begun + 0.6 - time.monotonic()))
+            time.sleep(max(0, start_time + 0.6 - time.monotonic()))
             follower.signal(signal.SIGCONT)
 
             def copies():
@@ -70,7 +70,7 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 said = b""
                 while not said.endswith(b"END\r\n"):
                     said += watching.recv(65536)
-                return b"synced 0" in said or time.monotonic() > begun + 4
+                return b"synced 0" in said or time.monotonic() > start_time + 4
 
             while not copies():
                 pass
@@ -83,7 +83,7 @@ def test_a_member_in_a_full_sync_does_not_lead(etcd):
                 break
             time.sleep(0.05)
         # The group waits for the killed leader, because only that node has all items, and the follower must not lead.
-        # The node restarts without items, and the group then continues without them.
+        # The killed node restarts without items, and the group then continues without the items.
         group.start(leader.name)
         group.wait_until_in_sync()
         assert client(follower).set("a", "1")

@@ -13,8 +13,8 @@ from server import wait_until
 
 pytestmark = pytest.mark.larder
 
-# Maximum waiting times of clients after a leader has exited, and after a leader is paused or partitioned. They exceed
-# the limits of docs/failover.md to allow for other load on the machine.
+# Maximum waiting times of clients after a leader has exited, and after a leader is paused or partitioned. These times
+# exceed the limits of docs/failover.md to allow for other load on the machine.
 ENDED_SECS, SILENT_SECS = 3, 8
 
 
@@ -178,11 +178,11 @@ def test_the_log_of_a_replaced_leader_has_the_length_of_its_pause(etcd):
     with Group(etcd, 2, "--cluster", "pausedleader") as group:
         old, new = group.leader(), group.followers()[0]
         old.signal(signal.SIGSTOP)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         wait_until(new.leads, "another leader")
-        least = time.monotonic() - begun
+        least = time.monotonic() - start_time
         old.signal(signal.SIGCONT)
-        most = time.monotonic() - begun
+        most = time.monotonic() - start_time
         wait_until(lambda: " s; check the machine for suspension" in old.output(), "the line in the log")
         [pause] = re.findall(r"another member replaced this leader, .* was paused for ([0-9.]+) s", old.output())
         assert least - 0.1 < float(pause) < most + 1

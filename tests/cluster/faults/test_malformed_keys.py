@@ -64,7 +64,7 @@ def test_a_deleted_map_of_two_groups_gets_its_last_value_again(etcd):
 
 
 def test_a_map_that_etcd_has_no_value_of_is_shown_in_the_log(etcd):
-    """After a compaction, the nodes write the map that they know, unless slots may have moved since."""
+    """After a compaction, the nodes write the map that they have in memory, unless slots may have moved since."""
     with Group(etcd, 1, "--cluster", "compact") as group:
         node = group.leader()
         before = etcd.value("compact/map")

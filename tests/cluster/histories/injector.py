@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from schedule import PLANNED, UNPLANNED, schedule
 
-# If a request fails because of a planned change, this is a violation unless an unplanned fault was active within this
-# many seconds before.
+# A failure of a request because of a planned change is a violation, unless an unplanned fault was active within this
+# number of seconds before the failure.
 SETTLE_SECS = 10
 # If other load on the machine delays a process for at least this many seconds, the delay counts as a fault. A planned
-# change consists of about ten steps, each of which may be delayed, and requests wait for it for only a second.
+# change consists of about ten steps, each of which can be delayed, and requests wait for the change for only a second.
 STALL_SECS = 0.1
 # A program that prints the start and the end of each delay.
 STALLS = f"""
@@ -71,8 +71,8 @@ class FaultLog:
 
 
 class StallWatch(threading.Thread):
-    """Records how long other load on the machine delays a process. It observes a separate process, because the threads
-    of the checker delay each other."""
+    """Records how long other load on the machine delays a process. The thread observes a separate process, because the
+    threads of the checker delay each other."""
 
     def __init__(self, log):
         super().__init__(daemon=True, name="stalls")

@@ -1,4 +1,4 @@
-"""Connections over each protocol. They look up, store and delete items, and never send a request twice.
+"""Connections over each protocol, which look up, store and delete items, and never send a request twice.
 
 All methods raise `Failure` for a failure that docs/failover.md describes, `OSError` for a lost connection,
 `TimeoutError` if no reply arrives, and `UnexpectedReply` for all other replies."""
@@ -297,12 +297,12 @@ class Grpc(Cache):
     def ask(self, method, **fields):
         """Returns the reply. After a failure, the recorder opens another channel, because this channel may have lost
         its connection."""
-        begun = time.monotonic()
+        start_time = time.monotonic()
         try:
             return self.calls[method](timeout=PATIENCE_SECS, **fields)
         except grpc.RpcError as cause:
             text = f"{cause.code().name}: {cause.details()}"
-            if time.monotonic() - begun >= PATIENCE_SECS:
+            if time.monotonic() - start_time >= PATIENCE_SECS:
                 raise TimeoutError(text) from cause
             if cause.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise ConnectionError(text) from cause

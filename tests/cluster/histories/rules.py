@@ -1,8 +1,8 @@
 """The guarantees of docs/failover.md and docs/sharding.md, as rules about the history of a key.
 
-A key has one writer, which sends a change only after its previous change has ended. So changes take effect in the order
-of their versions, except for changes that may take effect after their end. `Conditions` determines the latest time at
-which a change may take effect:
+A key has one writer, which sends a change only after its previous change has ended. Changes therefore take effect in
+the order of their versions, except for changes that may take effect after their end. `Conditions` determines the latest
+time at which a change may take effect:
 
 - for an acknowledged or failed change: its end;
 - for a change with an unknown outcome (the client's server was killed or stopped, or the client stopped waiting): 2 s
@@ -17,9 +17,9 @@ change.
 
 Further rules:
 
-- A read shows no change that was sent after the read's end, or after the read on the same connection.
-- A CAS value of a key belongs to only one change, and a change has only one CAS value. Otherwise, it was executed
-  twice.
+- A read shows no change that was sent after the read's end, or on the same connection after the lookup.
+- A CAS value of a key belongs to only one change, and a change has only one CAS value. Otherwise, the change was
+  executed twice.
 - A change with a condition takes effect only if the key has the state that the condition requires.
 
 Exceptions that docs/failover.md lists, and that `Conditions.tolerated` counts:
@@ -27,7 +27,7 @@ Exceptions that docs/failover.md lists, and that `Conditions.tolerated` counts:
 - Two leaders overlap by at most a second. During this time, a read may show the state from before the leader change.
 - If a thread of the leader is paused during a change that fails, lookups may return the earlier item first and the new
   item later. This may last for `PAUSED_THREAD_SECS`, from the end of a pause of a process.
-- Changes that `--ack` does not protect can be lost with their leader. """
+- Changes that `--ack` does not protect can be lost with their leader."""
 
 import bisect
 import math
@@ -165,8 +165,7 @@ class Sources:
 
 
 class Observed:
-    """Among the completed reads: the read that started last, and the read that started last of those with another
-    state."""
+    """The completed read that started last, and the completed read that started last among those with another state."""
 
     def __init__(self):
         self.last = self.other = None

@@ -1,4 +1,4 @@
-"""The faults of a run. They depend only on the seed and the duration of the run."""
+"""The faults of a run, which depend only on the seed and the duration of the run."""
 
 import random
 from dataclasses import dataclass

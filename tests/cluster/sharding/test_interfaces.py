@@ -42,9 +42,9 @@ def test_operations_of_a_batch_fail_separately(etcd):
             assert statuses([put(mine[0]), put(others[0]), put(mine[1])]) == [204, 503, 204]
             assert client(node).get_many(mine[:2]) == {mine[0]: b"w", mine[1]: b"w"}
             # The batch does not wait for the timeout of each operation.
-            begun = time.monotonic()
+            start_time = time.monotonic()
             assert statuses([put(key) for key in others[:20] * 50])[-1] == 503
-            assert time.monotonic() - begun < 15
+            assert time.monotonic() - start_time < 15
 
 
 def test_a_lookup_through_another_node_changes_nothing(etcd):
@@ -99,7 +99,7 @@ class WebClient:
                 time.sleep(PAUSE_SECS)
                 is_large = number % 5 == 0
                 key, value = f"{self.node.name}-{number % 50}", str(number) + "x" * (300_000 if is_large else 0)
-                begun, faults = time.monotonic(), len(self.faults)
+                start_time, faults = time.monotonic(), len(self.faults)
                 try:
                     answer = http.put(f"/v1/keys/{key}", content=value)
                     if answer.status_code in (201, 204):
@@ -112,7 +112,7 @@ class WebClient:
                         self.faults.append((answer.status_code, answer.text))
                 except grpc.RpcError as error:
                     self.faults.append((error.code().name, error.details()))
-                is_early = time.monotonic() - begun < PATIENCE_SECS
+                is_early = time.monotonic() - start_time < PATIENCE_SECS
                 if len(self.faults) > faults and is_early:
                     self.early_faults.append(self.faults[-1])
 

@@ -162,8 +162,8 @@ def test_cas_values_are_unique_across_groups(etcd):
         before = {f"k{n}": one.gets(f"k{n}")[1] for n in range(200)}
         one.set_many({f"k{n}": "1" for n in range(200)})
         larder(etcd, "move", "cas", "--to", "1", "--count", "4000")
-        # The second group assigns a new CAS value to each key. It must differ from the value that the first group
-        # assigned to the same key.
+        # The second group assigns a new CAS value to each key. The new value must differ from the value that the first
+        # group assigned to the same key.
         for n in range(200):
             one.set(f"k{n}", "2")
             assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
@@ -174,15 +174,15 @@ def test_cas_values_are_unique_across_groups(etcd):
             assert one.cas(f"k{n}", "old", before[f"k{n}"]) is False
 
 
-@pytest.mark.parametrize("who", ["target", "source"])
-def test_a_move_continues_when_a_leader_is_lost(etcd, who):
-    name = f"lost-{who}"
+@pytest.mark.parametrize("role", ["target", "source"])
+def test_a_move_continues_when_a_leader_is_lost(etcd, role):
+    name = f"lost-{role}"
     with cluster(etcd, name, 2, 2) as (first, second):
         many = {f"k{number}": b"v%d" % number for number in range(3000)}
         client(first.leader()).set_many(many)
         wait_until(lambda: all(len(keys(node)) == 3000 for node in first), "a copy")
         larder(etcd, "move", name, "--to", "1", "--no-wait")
-        group = second if who == "target" else first
+        group = second if role == "target" else first
         group.kill(group.leader())
         wait_until(lambda: owned(etcd, name) == {"0": SLOTS // 2, "1": SLOTS // 2}, "the move")
         for node in (*first, *second):

@@ -27,7 +27,7 @@ def close_connections():
 
 
 class Reader:
-    """A connection with tracking. It collects the messages that it receives."""
+    """A connection with tracking that collects the messages that it receives."""
 
     def __init__(self, node, *options):
         self.peer, self.received = Peer(node.resp_port, resp3=True), b""
@@ -46,8 +46,8 @@ class Reader:
 
     def expect(self, reads, change, *messages):
         """Reads items and changes them. Either the expected messages or a message about all items must arrive. A node
-        can send several messages about all items after a flush or after slots or leaders have changed, so the method
-        repeats the reads and the change until none of these messages arrives."""
+        can send several messages about all items after a flush, or after a change of slots or leaders. The method
+        therefore repeats the reads and the change until none of these messages arrives."""
 
         def receives_only_messages_about_keys():
             self.received = b""

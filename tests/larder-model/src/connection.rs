@@ -26,7 +26,7 @@ enum Waiting {
 }
 
 impl ModelConnection {
-    /// Processes input of the client at the Unix time `now`, in seconds. Returns the replies.
+    /// Processes bytes from the client at the Unix time `now`, in seconds. Returns the replies.
     pub fn receive(&mut self, model: &mut Model, now: u32, bytes: &[u8]) -> Vec<u8> {
         self.input.extend(bytes);
         let mut out = Vec::new();

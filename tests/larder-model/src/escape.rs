@@ -29,7 +29,7 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, String> {
     Ok(out)
 }
 
-/// Parses a string that contains neither CAS values nor `{number}`.
+/// Parses a string of literal bytes. A CAS value or `{number}` in the string is an error.
 pub(crate) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     match pieces(text)?.as_slice() {
         [Piece::Bytes(bytes)] => Ok(bytes.clone()),

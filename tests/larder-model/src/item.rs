@@ -7,7 +7,7 @@ use larder_protocol::Exptime;
 pub(crate) struct Item {
     pub(crate) value: Vec<u8>,
     pub(crate) client_flags: u32,
-    /// The second from which the item is expired; `None` for no expiry.
+    /// The first second at which the item is expired, in Unix time; `None` if it never expires.
     pub(crate) expires: Option<u32>,
     pub(crate) cas: u64,
     pub(crate) stale: bool,
@@ -19,7 +19,8 @@ pub(crate) struct Item {
     pub(crate) tags: Vec<Vec<u8>>,
 }
 
-/// Returns the second from which an item with this exptime is expired, or `None` for no expiry.
+/// Returns the first second at which an item with this exptime is expired, or `None` if the item
+/// never expires.
 pub(crate) fn expiry(now: u32, exptime: Exptime) -> Option<u32> {
     let at = match exptime.0 {
         0 => return None,

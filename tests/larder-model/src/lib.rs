@@ -1,7 +1,7 @@
 //! A simple reference implementation of memcached, and a reader for conformance transcripts. Only
 //! tests use this crate.
 //!
-//! [`Model`] computes the replies that memcached gives. [`read`] parses a transcript into
+//! [`Model`] computes the replies that memcached sends. [`read`] parses a transcript into
 //! [`Case`]s, and [`run`] replays a case against any [`Target`].
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! The reply to an `mg` that hits. The flags take effect one after another, in the order of the
-//! request.
+//! The reply to an `mg` that finds an item. The flags take effect in the order of the request.
 
 use crate::item::{Item, expiry, left};
 use base64::Engine as _;

@@ -31,12 +31,13 @@ pub struct Model {
     cas: u64,
     /// The tags that requests have named so far.
     tags: HashSet<Vec<u8>>,
-    /// Time of a delayed flush, in Unix seconds. At this time, the flush removes all items stored
-    /// before.
+    /// Time of a delayed flush, in Unix seconds. At this time, the flush removes all items that
+    /// were stored earlier.
     flush_at: Option<u32>,
 }
 
-/// Number of bytes that memcached adds to key, flags and value: header, CAS, terminator and CRLF.
+/// Number of bytes per item in addition to key, flags and value: memcached's header, CAS,
+/// terminator and CRLF.
 const OVERHEAD: usize = 59;
 /// Maximum length, in bytes, of a value that `incr` and `decr` parse as a number.
 const NUMBER_LEN_MAX: usize = 512 << 10;
@@ -49,7 +50,7 @@ impl Model {
     }
 
     /// Executes `request` at the Unix time `now`, in seconds. Returns the reply, which is empty if
-    /// it is suppressed.
+    /// the request suppresses it.
     pub fn answer(&mut self, now: u32, request: &Request<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         self.remove_expired(now);
@@ -69,7 +70,8 @@ impl Model {
             Request::Version(format) => reply::version(format, &self.settings.version, &mut out),
             Request::Verbosity { format, .. } => reply::ok(format, &mut out),
             Request::Stats { topic: b"reset", format } => reply::stats_reset(format, &mut out),
-            // The model has no statistics. Comparisons omit them.
+            // The model has no statistics. Comparisons with other servers omit requests for
+            // statistics.
             Request::Stats { format, .. } => {
                 reply::stats_refused(format, StatsRefusal::UnknownPage, &mut out);
             }
@@ -333,7 +335,8 @@ impl Model {
         tags: Vec<Vec<u8>>,
     ) -> ArithmeticReply {
         let Some(vivify) = count.vivify else { return ArithmeticReply::NotFound };
-        // Flags take effect in their order. Of N and T, the last one determines the expiry.
+        // Flags take effect in the order of the request. The last of `N` and `T` determines the
+        // expiry.
         let expires = match (&count.format, count.touch) {
             (ReplyFormat::Meta(flags), Some(touch)) if flags.precedes(b'N', b'T') => touch,
             _ => vivify,
@@ -383,8 +386,8 @@ impl Model {
     }
 }
 
-/// Returns whether a store with a too large value removes the old item, as some commands do in
-/// memcached.
+/// Returns whether a store with a value that is too large removes the old item. In memcached, only
+/// some commands remove it.
 fn drops_old_value(store: &Store<'_>) -> bool {
     match &store.format {
         ReplyFormat::Classic(_) => store.mode == StoreMode::Set && store.compare.is_none(),

@@ -1,10 +1,11 @@
 //! Binary packets as lines: `set flags=7 exptime=0 key=foo value=bar`.
 //!
-//! A line has the name or number of an opcode, then fields. `flags`, `exptime`, `delta`, `initial`
-//! and `extras=<bytes>` are appended to the extras in the order of the line. `number` sets a value
-//! of eight bytes, and `value` takes the rest of the line. `cas` is a number or the name of a CAS.
-//! `key`, `opaque` and `status` set these fields of the packet. `magic`, `keylen`, `extlen` and
-//! `bodylen` replace the correct values in the header, to create malformed packets.
+//! A line consists of the name or number of an opcode, followed by fields. `flags`, `exptime`,
+//! `delta`, `initial` and `extras=<bytes>` append bytes to the extras, in their order on the line.
+//! `number` sets a value of eight bytes, and `value` takes the rest of the line. The value of `cas`
+//! is a number or the name of a CAS. `key`, `opaque` and `status` set these fields of the packet.
+//! `magic`, `keylen`, `extlen` and `bodylen` replace the correct values in the header, to create
+//! malformed packets.
 
 use crate::escape::{bytes, cas};
 use crate::piece::{Form, Piece};

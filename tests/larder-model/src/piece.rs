@@ -7,14 +7,14 @@ pub enum Piece {
     Bytes(Vec<u8>),
     /// The CAS with this name, plus an offset.
     Cas {
-        /// The name.
+        /// The name in the transcript.
         name: String,
         /// Number that is added to the CAS when it is sent.
         offset: i64,
-        /// The encoding.
+        /// The encoding of the CAS in the sent or received bytes.
         form: Form,
     },
-    /// Any decimal number.
+    /// Any decimal number, in received bytes only.
     Number,
 }
 

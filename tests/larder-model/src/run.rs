@@ -70,9 +70,9 @@ struct Harness<'t, T> {
 struct Peer {
     /// Bytes of consecutive lines, to send together.
     unsent: Vec<u8>,
-    /// Received bytes that the current step has compared.
+    /// Received bytes that the current step has already compared.
     read: Vec<u8>,
-    /// Received bytes that were not compared yet.
+    /// Received bytes that no step has compared yet.
     unread: Vec<u8>,
     closed: bool,
 }

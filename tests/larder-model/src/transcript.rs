@@ -14,9 +14,9 @@
 //! ```
 //!
 //! Lines may contain the escape sequences `\x00 \r \n \t \s` (a space) `\\ \{`. `{x*300}` is 300
-//! times x. `{cas:a}` is a CAS: all uses of the same name have the same value, and different names
-//! have different values. A sent CAS may have an offset, as in `{cas:a+1}`. `{number}` matches any
-//! number.
+//! times x. `{cas:a}` is the CAS with the name `a`. All uses of a name have the same value, and
+//! different names have different values. A sent CAS may have an offset, as in `{cas:a+1}`.
+//! `{number}` matches any number.
 //!
 //! `[unmodelled]` cases need features that the model lacks, and `[server]` cases need a complete
 //! server.
@@ -36,13 +36,13 @@ pub type Version = [u32; 3];
 /// A case: requests and expected replies.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
-    /// File and line of the case, and its name if it has a name.
+    /// File and line of the case, and its name if it has one.
     pub place: String,
     /// The first version of memcached that gives these replies; `None` if all versions give them.
     pub since: Option<Version>,
     /// The reason why memcached's replies differ; `None` if they are the same.
     pub larder: Option<String>,
-    /// Whether a case that advances the clock may also run in real time.
+    /// Whether a case that advances the clock also runs against servers, in real time.
     pub sleep: bool,
     /// Whether the case needs features that the model lacks.
     pub unmodelled: bool,
@@ -81,7 +81,7 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.action, Action::Advance(_)))
     }
 
-    /// Returns the number of bytes that peers send. CAS values do not count.
+    /// Returns the total length of the bytes that peers send, without CAS values.
     #[must_use]
     pub fn sent_len(&self) -> usize {
         let sent = self.steps.iter().flat_map(|step| match &step.action {

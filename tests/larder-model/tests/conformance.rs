@@ -25,7 +25,7 @@ fn the_model_conforms() {
 }
 
 /// TCP does not preserve message boundaries, so the replies must not depend on how the input is
-/// split. Excludes cases with large values, because they take long.
+/// split. The test skips cases with large values, because these cases take long.
 #[test]
 fn the_model_conforms_byte_by_byte() {
     let cases = cases();

@@ -1,8 +1,8 @@
 """The load of a crash test: workers with their own keys. They send pipelines over raw sockets, because the test must
 know exactly which replies arrived.
 
-All requests of a round are generated before it starts. So it is the server that is busy when it crashes, and not the
-load. """
+All requests of a round are generated before the round starts. At the crash, the server is therefore busy, and not the
+load."""
 
 import random
 import threading

@@ -6,7 +6,7 @@ memory may remain.
 
 The server is built with the feature `larder-server/delayed`, and writes the keys of evicted items to a file. Other
 items must not be missing, except for a few: a `set` may evict an item on flash whose key has the same hash prefix
-(docs/flash.md). """
+(docs/flash.md)."""
 
 import random
 import tempfile
@@ -51,7 +51,7 @@ WAITING_WRITES_MAX = 1
 PACED = Kind("flash", LIMITS, False, 1500, 300, False, 2000, 0)
 FLUSHED = PACED._replace(name="flash and flushes", flush_share=0.1)
 LARGE = PACED._replace(name="flash and large values", large=True, keys=300)
-# The load sends requests as fast as the server reads them. So the server evicts many items before it has written them
+# The load sends requests as fast as the server reads them, so the server evicts many items before it has written them
 # to flash.
 HEAVY = PACED._replace(name="flash, heavily written", evicts=True, pace=6000)
 KINDS = [PACED, HEAVY, FLUSHED, LARGE]
@@ -98,7 +98,7 @@ class FlashBulk(Bulk):
 class Quiet(Totals):
     """Counts failures without printing them."""
 
-    def fail(self, round_number, what):
+    def fail(self, round_number, message):
         self.failures += 1
 
 

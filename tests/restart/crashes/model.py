@@ -1,7 +1,7 @@
 """The possible states of a key after a crash, given the replies to its requests.
 
 A request without a reply may or may not have been executed. A flush by another client was executed at some moment
-between its request and its reply. So a key has a set of possible states. This set nearly always has one element. """
+between its request and its reply. A key therefore has a set of possible states, nearly always of one element."""
 
 from typing import NamedTuple
 

@@ -2,7 +2,8 @@
 keys and of a sample of the other keys.
 
 A campaign is a series of rounds with one region file. In most campaigns, memory is ample, and the server must keep at
-least 99.9 % of the items. In the others, the cache is full and the server evicts items. No value may ever be wrong. """
+least 99.9 % of the items. In the other campaigns, the cache is full and the server evicts items. No value may ever be
+wrong."""
 
 import collections
 import random
@@ -26,7 +27,7 @@ KEPT_SHARE_MIN = 0.999
 # The share of the rounds that change the memory limit under load.
 RESIZE_SHARE = 0.2
 # The maximum number of printed failures. Further failures are only counted.
-SHOWN_MAX = 50
+PRINTED_MAX = 50
 THREADS = [1, 2, 2, 2, 4, 4, 16]
 # The parameters of a campaign. `limits` are the memory limits in MiB, and `evicts` says whether the server evicts
 # items. `longest` is the parameter of `Bulk`. Each worker has `keys` keys, with long values if `large` is true. It
@@ -79,10 +80,10 @@ class Totals:
     def __init__(self, seed):
         self.seed, self.verdicts, self.failures = seed, collections.Counter(), 0
 
-    def fail(self, round_number, what):
+    def fail(self, round_number, message):
         self.failures += 1
-        if self.failures <= SHOWN_MAX:
-            print(f"seed {self.seed}, round {round_number}, {what}", flush=True)
+        if self.failures <= PRINTED_MAX:
+            print(f"seed {self.seed}, round {round_number}, {message}", flush=True)
 
     def count(self, verdict, round_number, key, expected, found):
         self.verdicts[verdict] += 1
@@ -251,7 +252,7 @@ class Campaign:
         self.server.stop()
 
     def check_count(self):
-        """Waits until the count is right: the server counts expired items until maintenance removes them."""
+        """Waits until the count is correct: the server counts expired items until maintenance removes them."""
         deadline = time.monotonic() + COUNT_SECS
         while (shown := int(self.server.stats()["curr_items"])) != (there := self.dumped()):
             if time.monotonic() > deadline:

@@ -91,7 +91,7 @@ def present(campaign):
     "tamper", [delete_some, change_some, touch_some, store_again, bring_back, change_bulk]
 )
 def test_the_rounds_notice_changes(request, tamper):
-    """Tests the test itself: it detects each change that is made between the crash and the check of the keys."""
+    """Checks that the test detects each change that is made between the crash and the check of the keys."""
     expected = set()
 
     class Tampered(Campaign):

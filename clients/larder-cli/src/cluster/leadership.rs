@@ -6,7 +6,7 @@ use larder_replica::{CasRange, Coordinator, EPOCH_MAX, GroupView, Process, Recor
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// A group, and the state that the last read from etcd returned.
+/// A group, and its state at the last read from etcd.
 pub(super) struct GroupSnapshot {
     pub(super) name: GroupName,
     pub(super) group: EtcdGroup,
@@ -14,10 +14,10 @@ pub(super) struct GroupSnapshot {
 }
 
 impl GroupSnapshot {
-    pub(super) fn read(of: &GroupArguments) -> Result<Self, String> {
-        let mut group = EtcdGroup::new(of.at.etcd()?, of.name());
+    pub(super) fn read(arguments: &GroupArguments) -> Result<Self, String> {
+        let mut group = EtcdGroup::new(arguments.at.etcd()?, arguments.name());
         let view = group.read().map_err(message)?;
-        Ok(Self { name: of.name(), group, view })
+        Ok(Self { name: arguments.name(), group, view })
     }
 
     pub(super) fn record(&self) -> Result<&Record, String> {

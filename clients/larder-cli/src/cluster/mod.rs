@@ -161,10 +161,10 @@ pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(),
             printed.map_err(message)
         }
         ClusterCommand::Set { group, ack } => {
-            let mut seen = GroupSnapshot::read(group)?;
+            let mut snapshot = GroupSnapshot::read(group)?;
             // A misspelled name must not create a group.
-            seen.record()?;
-            seen.group.set_ack(ack.0).map_err(message)
+            snapshot.record()?;
+            snapshot.group.set_ack(ack.0).map_err(message)
         }
         ClusterCommand::SetSecret { at, file, none: _ } => set_secret(at, file.as_deref(), out),
         ClusterCommand::TransferLeadership { group, node } => {
@@ -176,7 +176,7 @@ pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(),
         ClusterCommand::Forget { group, node } => forget(GroupSnapshot::read(group)?, node, out),
         ClusterCommand::Ready { group, node, or_unknown } => {
             let mut etcd_group = EtcdGroup::new(group.at.etcd_for_probe()?, group.name());
-            let seen = match etcd_group.read() {
+            let snapshot = match etcd_group.read() {
                 Err(error) if *or_unknown => {
                     return writeln!(out, "state of {node} unknown: {error}").map_err(message);
                 }
@@ -186,7 +186,7 @@ pub(crate) fn command(task: &ClusterCommand, out: &mut impl Write) -> Result<(),
                     view: view.map_err(message)?,
                 },
             };
-            if !seen.record()?.in_sync.contains(&seen.live(node)?) {
+            if !snapshot.record()?.in_sync.contains(&snapshot.live(node)?) {
                 return Err(format!("{node} is not in sync"));
             }
             writeln!(out, "{node} is in sync").map_err(message)

@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
-/// [`Cluster::change`] tries to replace the shard map at most this many times. An attempt fails if
-/// another command or a leader replaces the map at the same time.
+/// The maximum number of attempts of [`Cluster::change`] to replace the shard map. An attempt fails
+/// if another command or a leader replaces the map at the same time.
 const SWAPS_MAX: usize = 10;
 
 /// The moves that a command plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MovePlan<'a> {
-    /// Moves this number of slots to the group. `None` moves as many as the group needs for an even
-    /// share.
+    /// Moves this number of slots to the group. `None` moves as many slots as the group needs for
+    /// an even share.
     MoveTo(&'a str, Option<usize>),
     /// Moves all slots of the group to other groups.
     Drain(&'a str),
 }
 
-/// Plans moves. If `waits` is true, waits until they are done. Prints the plan, the progress and
-/// the outcome.
+/// Plans moves. If `waits` is true, waits until the moves are done. Prints the plan, the progress
+/// and the outcome.
 pub(super) fn run_moves(
     at: &ClusterArguments,
     plan: &MovePlan<'_>,
@@ -70,7 +70,7 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns whether the plan is to drain an existing group that has no slots.
+    /// Returns whether the plan is to drain a group that exists and already has no slots.
     fn is_drained(&self, map: &ShardMap, groups: &BTreeMap<String, GroupView>) -> bool {
         matches!(*self, Self::Drain(group) if groups.contains_key(group) && map.slots_of(group).is_empty())
     }
@@ -82,7 +82,8 @@ impl MovePlan<'_> {
         }
     }
 
-    /// Returns the message that the command prints when the moves are done, or if none are needed.
+    /// Returns the message that the command prints when the moves are done, or if no moves are
+    /// needed.
     fn outcome(&self, map: &ShardMap) -> String {
         match *self {
             Self::MoveTo(group, _) => {
@@ -147,8 +148,7 @@ impl Cluster {
 
     /// Applies `change` to the shard map in etcd. Writes nothing if `change` leaves the map
     /// unchanged. Returns the new map and the result of `change`. If another command or a leader
-    /// replaces the map between the read and the write, applies `change` to the map that replaced
-    /// it.
+    /// replaces the map between the read and the write, applies `change` to the new map.
     ///
     /// # Errors
     /// The error of `change`, or a message if etcd failed, there is no map, or other processes
@@ -158,14 +158,14 @@ impl Cluster {
         change: impl Fn(&mut ShardMap) -> Result<T, String>,
     ) -> Result<(ShardMap, T), String> {
         for _ in 0..SWAPS_MAX {
-            let seen = self.map.read().map_err(message)?;
-            let old = seen.map.ok_or_else(|| self.no_map())?;
+            let current = self.map.read().map_err(message)?;
+            let old = current.map.ok_or_else(|| self.no_map())?;
             let mut new = old.clone();
             let changed = change(&mut new)?;
             if new == old {
                 return Ok((new, changed));
             }
-            let swapped = self.map.swap(seen.revision, &new, &[]).map_err(|error| {
+            let swapped = self.map.swap(current.revision, &new, &[]).map_err(|error| {
                 format!("{error}. The change may have taken effect: check the cluster's status")
             })?;
             if swapped.is_some() {
@@ -186,8 +186,8 @@ impl Cluster {
         loop {
             match self.map.read() {
                 Err(error) => watch.handle_failure(Instant::now(), &error.to_string())?,
-                Ok(seen) => {
-                    let map = seen.map.ok_or_else(|| self.no_map())?;
+                Ok(current) => {
+                    let map = current.map.ok_or_else(|| self.no_map())?;
                     match watch.handle_map(Instant::now(), &map)? {
                         MoveState::Done => return Ok(map),
                         MoveState::InProgress(None) => (),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The time limit for a node's reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// The command shows at most this many characters of a string from a server.
+/// The maximum number of characters that the command shows of a string from a server.
 const TEXT_LEN_MAX: usize = 160;
 
 const PAGES: [&str; 4] = ["", "memory", "cluster", "replication"];
@@ -34,8 +34,8 @@ pub(super) struct NodeStats {
 }
 
 /// Reads the statistics of the nodes at these addresses concurrently. Maps each address to the
-/// statistics, or to the reason why they are unknown. Returns about 100 ms after [`REPLY_TIME_MAX`]
-/// at the latest.
+/// statistics, or to the reason why the statistics are unknown. Returns about 100 ms after
+/// [`REPLY_TIME_MAX`] at the latest.
 ///
 /// # Errors
 /// A message for an unusable file in the arguments.
@@ -84,7 +84,7 @@ impl Connector {
     }
 
     fn read(self, address: &str, deadline: Instant) -> Result<NodeStats, String> {
-        // The value in etcd may be a list or a path, which the client would accept.
+        // The address in etcd may be a list or a path, which the client would accept.
         if address.contains(',') || address.starts_with('/') || address.starts_with("unix:") {
             return Err("the address is not HOST:PORT".to_owned());
         }
@@ -132,9 +132,9 @@ fn reason(error: &Error, has_login: bool) -> String {
 /// hostile.
 fn escaped(text: &str) -> String {
     let mut shown = String::new();
-    for one in text.chars().take(TEXT_LEN_MAX) {
-        match one {
-            '"' | '\'' | '\\' => shown.push(one),
+    for character in text.chars().take(TEXT_LEN_MAX) {
+        match character {
+            '"' | '\'' | '\\' => shown.push(character),
             other => shown.extend(other.escape_debug()),
         }
     }
@@ -168,8 +168,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// Serves the pages of `reply` to one connection, one for each request. If `stays` is true,
-    /// keeps the connection open for a while.
+    /// Serves `reply` to one connection, one page for each request. If `stays` is true, keeps the
+    /// connection open for a while.
     fn serve(reply: &'static str, stays: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -177,7 +177,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut pages = reply.split_inclusive("END\r\n");
             let mut next = Some(pages.next().unwrap_or_default());
-            // Closing a connection with an unread request would reset it.
+            // Closing a connection with an unread request would reset the connection.
             while let Some(page) = next {
                 let mut request = [0; 64];
                 let _ = stream.read(&mut request);

@@ -94,13 +94,13 @@ impl NodeArguments {
     /// Reads the name and the password. Returns `None` without `--password`.
     pub(super) fn login(&self) -> Result<Option<(String, String)>, String> {
         let Some(file) = &self.password else { return Ok(None) };
-        let shown = file.display();
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("--password {shown}: {error}"))?;
+        let path = file.display();
+        let text =
+            std::fs::read_to_string(file).map_err(|error| format!("--password {path}: {error}"))?;
         let (name, password) = text
             .trim_end_matches(['\r', '\n'])
             .split_once(':')
-            .ok_or_else(|| format!("--password {shown}: the file must contain NAME:PASSWORD"))?;
+            .ok_or_else(|| format!("--password {path}: the file must contain NAME:PASSWORD"))?;
         Ok(Some((name.to_owned(), password.to_owned())))
     }
 }
@@ -110,8 +110,8 @@ impl ClusterArguments {
         self.etcd_within(TimeLimits::COMMAND)
     }
 
-    /// Returns an etcd client with the short time limits of a node. A readiness probe must end
-    /// within a second.
+    /// Returns an etcd client with the short time limits of a node, because a readiness probe must
+    /// end within a second.
     pub(super) fn etcd_for_probe(&self) -> Result<Etcd, String> {
         self.etcd_within(TimeLimits::NODE)
     }

@@ -5,9 +5,9 @@ use larder_replica::{ShardMap, SlotSet};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// After this time without progress, [`MoveWatch::handle_map`] returns a hint.
+/// The time without progress after which [`MoveWatch::handle_map`] returns a hint.
 const STALL_TIME: Duration = Duration::from_secs(10);
-/// After this time without a successful read of the map, the wait ends with an error.
+/// The time without a successful read of the map after which the wait ends with an error.
 const ETCD_FAILURE_MAX: Duration = Duration::from_secs(10);
 
 /// The progress of planned moves, computed from successive shard maps.
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::InProgress(None)));
         finish_next(&mut map);
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::Done));
-        // A later plan does not count as a part of this one.
+        // The watch ignores the moves of a later plan.
         map.plan_migration("3", None).unwrap();
         assert_eq!(watch.handle_map(now, &map), Ok(MoveState::Done));
     }

@@ -6,8 +6,8 @@ use larder_replica::{SECRET_LEN_MIN, Secret};
 use std::io::Write;
 use std::path::Path;
 
-/// Writes the fingerprint of the secret in `file` to etcd. `None` removes the fingerprint: the
-/// cluster then has no secret.
+/// Writes the fingerprint of the secret in `file` to etcd. `None` removes the fingerprint, so that
+/// the cluster has no secret.
 ///
 /// # Errors
 /// A message if the file is unreadable or too short, the cluster does not exist, one of its nodes

@@ -18,7 +18,7 @@ pub(super) struct ClusterStatus {
 pub(super) struct GroupStatus {
     pub(super) name: String,
     pub(super) view: GroupView,
-    /// The slots. `None` without a shard map.
+    /// The slots of the group. `None` without a shard map.
     pub(super) slots: Option<Slots>,
     /// The malformed keys of the group, except those of its nodes.
     pub(super) faults: Vec<MalformedKey>,
@@ -41,12 +41,13 @@ pub(super) struct NodeStatus {
     pub(super) state: &'static str,
     /// The address for clients.
     pub(super) clients: Option<String>,
-    /// The address for other nodes. Empty if it is unknown.
+    /// The address for other nodes. Empty if the address is unknown.
     pub(super) members: String,
     /// The malformed keys of the node.
     pub(super) faults: Vec<MalformedKey>,
-    /// The statistics, or the reason why they are unknown. `None` without an address for clients,
-    /// and for a node without a lease to which the command would log in.
+    /// The statistics, or the reason why the statistics are unknown. `None` if the node has no
+    /// address for clients. Also `None` if the node has no lease and the command has a login,
+    /// because the command does not send the login to such a node.
     pub(super) stats: Option<Result<NodeStats, String>>,
 }
 
@@ -86,11 +87,11 @@ impl ClusterStatus {
     /// Reads the statistics of all nodes that have an address for clients.
     fn read_nodes(&mut self, arguments: &NodeArguments) -> Result<(), String> {
         let nodes = || self.groups.iter().flat_map(|group| &group.nodes);
-        // Another server may have taken over the address of a lost node, and must not receive the
-        // password.
-        let may_ask = |node: &&NodeStatus| node.state != NOT_ALIVE || !arguments.has_login();
-        let asked = nodes().filter(may_ask).filter_map(|node| node.clients.clone());
-        let addresses: BTreeSet<String> = asked.collect();
+        // Another server may have taken over the address of a lost node, and that server must not
+        // receive the password.
+        let may_connect = |node: &&NodeStatus| node.state != NOT_ALIVE || !arguments.has_login();
+        let clients = nodes().filter(may_connect).filter_map(|node| node.clients.clone());
+        let addresses: BTreeSet<String> = clients.collect();
         let stats = node_stats::read_all(addresses.into_iter().collect(), arguments)?;
         for group in &mut self.groups {
             for node in &mut group.nodes {
@@ -111,8 +112,8 @@ impl ClusterStatus {
     }
 }
 
-/// Returns the statistics if they are from this member. Another server may have taken over the
-/// address of a lost node.
+/// Returns the statistics if `member` has sent them. Another server may have taken over the address
+/// of a lost node.
 fn of_member(stats: NodeStats, member: &str) -> Result<NodeStats, String> {
     match &stats.member {
         Some(name) if name == member => Ok(stats),

@@ -22,7 +22,8 @@ fn group(group: &GroupStatus) -> Value {
         "leader": leader.map(|leader| &leader.node),
         "leader_alive": leader.map(|leader| group.view.is_live(leader)),
         "epoch": record.map(|record| record.epoch),
-        // The mode that is set for all nodes. If no mode is set, the mode that the leader reports.
+        // The mode that is set for all nodes, or, if no mode is set, the mode that the leader
+        // reports.
         "ack": group.view.requests.ack.map(AckMode::name).or(group.ack_of_leader()),
         "ack_for_all_nodes": group.view.requests.ack.is_some(),
         "slots": slots.map(|slots| &slots.ranges),

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A finished run of `larder bench`, with its JSON results.
+/// The output of a finished `larder bench`, and its JSON results.
 struct Bench {
     output: Output,
     json: Value,

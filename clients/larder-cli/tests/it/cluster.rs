@@ -1,5 +1,6 @@
-//! Tests `larder cluster` with a real etcd and without cache servers: the tests write the leaders'
-//! records. If etcd is not installed, the tests pass without checking anything.
+//! Tests `larder cluster` with a real etcd and without cache servers. The tests themselves write
+//! the records of the leaders to etcd. If etcd is not installed, the tests pass without checking
+//! anything.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::etcd_server::{Server, TIMEOUT, start};
@@ -19,8 +20,8 @@ fn larder(server: &Server, line: &str) -> Command {
     command
 }
 
-/// Runs a command until it exits. Returns the standard output if it succeeds, otherwise the
-/// standard error.
+/// Runs a command until it exits. Returns the standard output if the command succeeds, and the
+/// standard error otherwise.
 fn run(server: &Server, line: &str) -> Result<String, String> {
     let output = larder(server, line).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
@@ -58,7 +59,8 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    /// Waits until the command exits. Returns whether it succeeded, and the standard error.
+    /// Waits until the command exits. Returns whether the command succeeded, and the standard
+    /// error.
     fn end(mut self) -> (bool, String) {
         assert_eq!(self.line(), "");
         let mut error = String::new();
@@ -67,7 +69,7 @@ impl Running {
     }
 }
 
-/// Writes to etcd the records that nodes would write.
+/// Methods that read and write the records of nodes in etcd.
 trait FakeNodes {
     fn map(&self) -> EtcdShardMap;
     fn set_map(&self, map: &ShardMap);
@@ -208,7 +210,7 @@ fn impossible_moves_are_refused() {
     let under_way = "2048 slots have yet to move to group 1: wait for them, or use cancel-moves";
     check_error(&server, "move --to 0 --count 1", under_way);
     check_error(&server, "drain 1", under_way);
-    // Now the destination group of the slots has no live leader.
+    // Now the group to which the slots would move has no live leader.
     server.finish_next_move();
     server.lead("1", 2, &process("n2", 1));
     check_error(&server, "drain 0", &not_alive.replace("n1", "n2"));
@@ -337,7 +339,7 @@ fn a_higher_epoch_of_the_same_leader_is_no_leadership_change() {
     };
     wait_for_request(1);
     lead(2, &a);
-    // The command sees the higher epoch, repeats its request and keeps waiting.
+    // The command detects the higher epoch, repeats its request and continues to wait.
     wait_for_request(2);
     lead(3, &b);
     assert_eq!(command.line(), "b leads in epoch 3");

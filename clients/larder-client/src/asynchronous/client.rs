@@ -49,7 +49,8 @@ pub struct Client {
 impl Builder<Client> {
     /// Builds the client. Calls resolve names and open connections on demand. With spymemcached's
     /// hashing method, this function blocks while it resolves names. With
-    /// [`discovery`](Builder::discovery), it blocks until it has the first list of servers.
+    /// [`discovery`](Builder::discovery), the function blocks until the first list of servers is
+    /// available.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no

@@ -73,8 +73,8 @@ impl Link {
                 Ok(len) => {
                     self.connection.received(len);
                     progress.received += len;
-                    // Yields regularly. Otherwise, a server that sends without pause would keep the
-                    // thread busy, and the call would miss its deadline.
+                    // Yields regularly, because a server that sends without pause would otherwise
+                    // keep the thread busy, and the call would miss its deadline.
                     tokio::task::consume_budget().await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -15,8 +15,8 @@ use tokio::time::timeout_at;
 
 /// The connection pool of a server.
 ///
-/// A call opens a connection only if it has a permit and finds no idle connection, so connections
-/// never outnumber permits.
+/// A call opens a connection only if it has a permit and finds no idle connection, so there are
+/// never more connections than permits.
 #[derive(Debug)]
 pub(crate) struct Pool {
     permits: Semaphore,
@@ -33,7 +33,7 @@ pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
     /// The connection. `None` before it is opened and after it is closed.
     link: Option<Link>,
-    /// The permit. As the last field, it is dropped after the connection.
+    /// The permit. Because this field is the last, the permit is dropped after the connection.
     _permit: SemaphorePermit<'p>,
 }
 

@@ -113,8 +113,8 @@ impl Server {
                 let mut pooled = None;
                 let called = self.transact(&mut admission, &mut pooled, operation, deadline).await;
                 admission.note(called.as_ref().err());
-                // Releases the permit only after the breaker has recorded a fault: the next waiting
-                // call must see the open breaker before it connects.
+                // Releases the permit only after the breaker has recorded a fault, so that the next
+                // waiting call finds the breaker open before it connects.
                 drop(pooled);
                 called
             }

@@ -36,8 +36,8 @@ struct Slot {
     /// A call holds this lock while it opens the connection. The locked value is the error of the
     /// latest attempt that failed before its deadline. `None` if no attempt has failed in this way.
     opening: tokio::sync::Mutex<Option<Error>>,
-    /// The number of attempts to open the connection that failed before the opening call's
-    /// deadline.
+    /// The number of attempts to open the connection that failed before the deadline of the call
+    /// that made the attempt.
     failures: AtomicU64,
     /// The number of calls that use the connection or wait for it to open.
     calls: AtomicUsize,
@@ -117,7 +117,7 @@ impl Shared {
             let connection = slot.connection(deadline, open()).await?;
             if self.permits.is_closed() {
                 // The client was closed while the connection was being opened. This call may still
-                // use the connection. It is closed when its last handle is dropped.
+                // use the connection, which is closed when its last handle is dropped.
                 slot.close(&connection, CloseReason::ClientClosed);
             }
             let was_used = connection.0.state.has_answered.load(Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Shared {
     }
 
     /// Returns the slot with the fewest calls. A slot without calls and without a connection counts
-    /// as one with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
+    /// as a slot with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
     /// connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {
@@ -181,14 +181,14 @@ impl Slot {
         if let Some(old) = connection
             .take_if(|connection| connection.is_over() || !connection.0.state.lock().is_open)
         {
-            old.0.state.closes(CloseReason::Lifetime);
+            old.0.state.set_close_reason(CloseReason::Lifetime);
         }
         connection.clone()
     }
 
-    /// Returns the connection, and opens it if necessary. If several calls need it, one of them
-    /// opens it, and the others wait. If the attempt fails before the opening call's deadline, the
-    /// waiting calls get the same error.
+    /// Returns the connection, and opens it if necessary. If several calls need the connection, one
+    /// of them opens it, and the others wait. If the attempt fails before the deadline of the call
+    /// that makes it, the waiting calls get the same error.
     async fn connection(
         &self,
         deadline: Instant,
@@ -225,10 +225,10 @@ impl Slot {
         Ok(connection)
     }
 
-    /// Removes a connection from its slot: the next call opens a new connection. `reason` is the
-    /// reason for closing the removed connection.
+    /// Removes a connection from its slot, so that the next call opens a new connection. `reason`
+    /// is the reason for closing the removed connection.
     fn close(&self, connection: &SharedConnection, reason: CloseReason) {
-        connection.0.state.closes(reason);
+        connection.0.state.set_close_reason(reason);
         self.lock().take_if(|other| Arc::ptr_eq(&other.0, &connection.0));
     }
 }
@@ -262,8 +262,8 @@ impl State {
     }
 
     /// Sets the reason for closing the connection, unless a reason is set already. If the
-    /// connection fails, metrics report the error instead.
-    fn closes(&self, reason: CloseReason) {
+    /// connection fails, the error determines the reason instead.
+    fn set_close_reason(&self, reason: CloseReason) {
         self.lock().close_reason.get_or_insert(reason);
     }
 
@@ -308,8 +308,8 @@ struct Driver {
 impl Driver {
     async fn run(mut self) {
         let error = self.drive().await.err();
-        let known = self.state.lock().close_reason;
-        let reason = error.as_ref().map(CloseReason::of).or(known);
+        let close_reason = self.state.lock().close_reason;
+        let reason = error.as_ref().map(CloseReason::of).or(close_reason);
         self.open.closes(reason.unwrap_or(CloseReason::ClientClosed));
         self.end(&error.unwrap_or(ErrorKind::ClientClosed));
     }
@@ -326,7 +326,7 @@ impl Driver {
             let is_sent = event.is_sent;
             event.is_echo = is_echo;
             // The first caller that receives the error reports it to the breaker. For the other
-            // callers it is marked as an echo. A caller that has given up receives nothing.
+            // callers, the error is marked as an echo. A caller that has given up receives nothing.
             match ticket.send((Err(event), now)) {
                 Ok(()) => is_echo = true,
                 Err(_) if is_sent => self.open.abandoned(),
@@ -339,9 +339,9 @@ impl Driver {
     async fn drive(&mut self) -> Result<(), ErrorKind> {
         let lost = |error: io::Error| ErrorKind::Io(Arc::new(error));
         let state = Arc::clone(&self.state);
-        // `answered`: when the last reply arrived, or the last time that no call was under way.
-        // `checked`: when the loop last checked for silence.
-        let (mut answered, mut checked) = (Instant::now(), Instant::now());
+        // `answered_at` is the time of the last reply, or the last time at which no call was under
+        // way. `checked_at` is the time of the last check for silence.
+        let (mut answered_at, mut checked_at) = (Instant::now(), Instant::now());
         loop {
             let mut may_take = true;
             if self.exchange.is_idle() {
@@ -349,7 +349,7 @@ impl Driver {
                 if may_take {
                     self.check_idle()?;
                 }
-                answered = Instant::now();
+                answered_at = Instant::now();
             }
             let is_behind = !self.exchange.output().is_empty();
             let is_open = {
@@ -382,25 +382,25 @@ impl Driver {
                     self.exchange.received(len);
                     let now = Instant::now();
                     if self.deliver_replies(now)? {
-                        answered = now;
+                        answered_at = now;
                     }
                     true
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
                 Err(error) => return Err(lost(error)),
             };
-            // Checks for silence even if the server sends bytes without pause: only complete
-            // replies count.
-            if !self.exchange.is_idle() && answered.max(checked).elapsed() >= SILENCE_MAX {
-                checked = Instant::now();
+            // Checks for silence even if the server sends bytes without pause, because only
+            // complete replies count.
+            if !self.exchange.is_idle() && answered_at.max(checked_at).elapsed() >= SILENCE_MAX {
+                checked_at = Instant::now();
                 let has_lost = self.exchange.tickets().any(oneshot::Sender::is_closed);
-                if has_lost && answered.elapsed() >= SILENCE_MAX {
+                if has_lost && answered_at.elapsed() >= SILENCE_MAX {
                     return Err(ErrorKind::Timeout);
                 }
             }
             if has_read {
-                // Yields, to let callers that have just received their replies queue further
-                // requests. One write then sends all of them.
+                // Yields, so that callers that have just received their replies can queue further
+                // requests. One write then sends all of these requests.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -411,7 +411,7 @@ impl Driver {
             tokio::select! {
                 ready = self.stream.ready(interest) => drop(ready.map_err(lost)?),
                 () = state.changed.notified() => (),
-                () = sleep_until((answered.max(checked) + SILENCE_MAX).into()), if !is_idle => (),
+                () = sleep_until((answered_at.max(checked_at) + SILENCE_MAX).into()), if !is_idle => (),
             }
         }
     }

@@ -25,7 +25,7 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
-    /// The TLS session. It is locked only during nonblocking operations.
+    /// The TLS session. A caller locks the session only during nonblocking operations.
     tls: Option<Box<Mutex<Session>>>,
 }
 
@@ -224,7 +224,8 @@ async fn connect_tcp(
     Err(last)
 }
 
-/// Resolves the name again in a task, because a lookup may take longer than the call has left.
+/// Resolves the name again in a task, because a lookup may take longer than the time that the call
+/// has left.
 fn resolve_again(endpoint: &Arc<Endpoint>, host: &str, port: u16) {
     if !endpoint.starts_lookup(std::time::Instant::now()) {
         return;

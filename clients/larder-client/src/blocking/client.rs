@@ -57,8 +57,8 @@ impl Builder<Client> {
     }
 
     /// Builds the client. Calls open connections on demand. This function blocks while it resolves
-    /// names. With [`discovery`](Builder::discovery), it also blocks until it has the first list of
-    /// servers.
+    /// names. With [`discovery`](Builder::discovery), the function also blocks until the first list
+    /// of servers is available.
     ///
     /// # Errors
     /// An address or the login is invalid, a name cannot be resolved, a TLS file is unusable, no
@@ -240,10 +240,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Carries out an operation on each server, within the time limit of a call. Before it waits for
-/// the first reply, it starts all operations: it opens connections if necessary, and sends as much
-/// as the sockets accept. It acquires connections in the order of the server list, so concurrent
-/// calls cannot deadlock.
+/// Carries out an operation on each server, within the time limit of a call. Starts all operations
+/// before it waits for the first reply: opens connections if necessary, and sends as much as the
+/// sockets accept. Acquires connections in the order of the server list, so that concurrent calls
+/// cannot deadlock.
 fn call_servers<'s, O: Operation>(
     operations: impl Iterator<Item = (&'s Server, O)>,
     now: Instant,

@@ -102,8 +102,8 @@ fn connect_unix(path: &Path, deadline: Instant, wait: &Wait) -> Result<Socket, E
     }
 }
 
-/// Resolves the name again in a new thread, because a lookup may take longer than the call has
-/// left.
+/// Resolves the name again in a new thread, because a lookup may take longer than the time that the
+/// call has left.
 fn resolve_again(endpoint: &Arc<Endpoint>) {
     if !endpoint.starts_lookup(Instant::now()) {
         return;
@@ -145,7 +145,8 @@ mod tests {
             let socket = Socket::new(address.domain(), Type::STREAM, None)?;
             socket.set_nonblocking(true)?;
             match socket.connect(address) {
-                // A TCP connection may take time. A unix connection succeeds or fails at once.
+                // Opening a TCP connection may take time. Opening a unix connection succeeds or
+                // fails at once.
                 Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
                     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
                     match poll(&mut polled, 100_u16) {
@@ -168,9 +169,9 @@ mod tests {
         let name = Address::Host("two".to_owned(), 1);
         let endpoint = Arc::new(Endpoint::new(name, addresses.clone()));
         for _ in 0..2 {
-            let begun = Instant::now();
-            let socket = connect(&endpoint, begun + TIME, &Wait(None)).unwrap();
-            assert!(begun.elapsed() < TIME);
+            let start_time = Instant::now();
+            let socket = connect(&endpoint, start_time + TIME, &Wait(None)).unwrap();
+            assert!(start_time.elapsed() < TIME);
             assert_eq!(socket.peer_addr().unwrap().as_socket(), Some(addresses[1]));
         }
         assert_eq!(endpoint.addresses(), [addresses[1], addresses[0]]);
@@ -184,15 +185,16 @@ mod tests {
         socket2::SockRef::from(&listener).listen(1).unwrap();
         let queue = fill(&SockAddr::unix(&path).unwrap());
         let endpoint = Arc::new(Endpoint::new(Address::Unix(path), Vec::new()));
-        let begun = Instant::now();
-        let error = connect(&endpoint, begun + Duration::from_millis(50), &Wait(None)).unwrap_err();
+        let start_time = Instant::now();
+        let error =
+            connect(&endpoint, start_time + Duration::from_millis(50), &Wait(None)).unwrap_err();
         assert!(
             matches!(error, ErrorKind::Connect(error) if error.kind() == io::ErrorKind::TimedOut)
         );
-        assert!(begun.elapsed() >= Duration::from_millis(50));
+        assert!(start_time.elapsed() >= Duration::from_millis(50));
         std::thread::scope(|scope| {
             scope.spawn(|| queue.iter().for_each(|_| drop(listener.accept())));
-            connect(&endpoint, begun + Duration::from_secs(60), &Wait(None)).unwrap();
+            connect(&endpoint, start_time + Duration::from_secs(60), &Wait(None)).unwrap();
         });
     }
 }

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use nix::poll::PollFlags;
 use std::time::{Duration, Instant};
 
-/// If a call starts to read near or after its deadline, for example because it has waited for
-/// another server, it may read for this long, but only data that has already arrived. Without this
-/// limit, a server that sends without pause could keep the call reading forever.
+/// The time for which a call may read if it starts to read near or after its deadline, for example
+/// because it has waited for another server. The call then reads only data that has already
+/// arrived. Without this limit, a server that sends without pause could keep the call reading
+/// forever.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 pub(crate) type Link = link::Link<Stream>;

@@ -164,8 +164,8 @@ impl Server {
                 Ok(attempt) => Ok(StartedCall { at: now, admission, attempt, deadline }),
                 Err(error) => {
                     admission.note(Some(&error));
-                    // Returns the slot to the pool only after the breaker has recorded a fault: the
-                    // next waiting call must see the open breaker before it connects.
+                    // Returns the slot to the pool only after the breaker has recorded a fault,
+                    // so that the next waiting call finds the breaker open before it connects.
                     drop(failed);
                     Err(error)
                 }
@@ -176,8 +176,8 @@ impl Server {
         })
     }
 
-    /// Starts an attempt. If it fails after it has acquired a pooled connection, moves that
-    /// connection to `failed`.
+    /// Starts an attempt. If the attempt fails after it has acquired a pooled connection, moves
+    /// that connection to `failed`.
     fn start_attempt<'s, O: Operation>(
         &'s self,
         admission: &mut Admission<'_>,
@@ -229,8 +229,8 @@ impl Server {
                 }
             };
             admission.note(called.as_ref().err());
-            // Returns the slot to the pool only after the breaker has recorded a fault: the next
-            // waiting call must see the open breaker before it connects.
+            // Returns the slot to the pool only after the breaker has recorded a fault, so that the
+            // next waiting call finds the breaker open before it connects.
             drop(pooled);
             self.recorder.called(operation.command(), at.elapsed(), called.as_ref().err());
             called

@@ -158,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// Reads data. If none is available and `may_wait` is true, waits for up to `left`. Returns
+    /// Reads data. If no data is available and `may_wait` is true, waits for up to `left`. Returns
     /// `Some(0)` if the server has closed the connection, and `None` if it read no data. After
     /// `None`, the caller tries again.
     ///

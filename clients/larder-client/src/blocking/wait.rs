@@ -58,8 +58,8 @@ impl Wait {
             if is_over() {
                 return true;
             }
-            // Rounds up: rounding down would busy-loop with a timeout of 0 during the last
-            // millisecond.
+            // Rounds up, because rounding down would cause a busy loop with a timeout of 0 during
+            // the last millisecond.
             let millis = time.as_micros().div_ceil(1000);
             let time = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut polled = [PollFd::new(fd, wanted)];
@@ -93,8 +93,8 @@ impl Wait {
         ready
     }
 
-    /// Waits up to `time` for this thread to be unparked. May return earlier. With a [`Waiter`],
-    /// also returns when `is_over` returns true.
+    /// Waits until this thread is unparked, but at most for `time`. May return earlier. With a
+    /// [`Waiter`], also returns when `is_over` returns true.
     ///
     /// # Errors
     /// `Interrupted`: the waiter ended the call.

@@ -43,7 +43,7 @@ impl<C> Compressed<C> {
     }
 
     /// Limits the decompressed length of compressed values, in bytes. Decoding a longer value fails
-    /// with [`InvalidValue::TooLong`] before memory is allocated. Encoding leaves longer values
+    /// with [`InvalidValue::TooLong`] before it allocates memory. Encoding leaves longer values
     /// uncompressed. [Default: [`DECOMPRESSED_LEN_MAX`]]
     #[must_use]
     pub fn limit(self, len_max: usize) -> Self {

@@ -12,10 +12,10 @@ use super::{Codec, CodecError, InvalidValue, Scalar, Value};
 use bytes::Bytes;
 
 /// A codec for bytes, text and numbers ([`Scalar`]) in the default format of another client. For
-/// pymemcache, it is the format of `serde=pickle_serde`.
+/// pymemcache, this is the format of `serde=pickle_serde`.
 ///
 /// With the feature `compression`, this codec reads values that the other client has compressed. It
-/// never compresses values. Decoding any other Python or Ruby object fails with
+/// never compresses values. Decoding a Python or Ruby object of any other type fails with
 /// [`InvalidValue::OtherType`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -36,7 +36,7 @@ pub trait Codec<T> {
     /// The value cannot be encoded.
     fn encode(&self, value: &T, bytes: &mut Vec<u8>) -> Result<u32, CodecError>;
 
-    /// Decodes a value. The input is untrusted: any program may have written the item.
+    /// Decodes a value. The input is untrusted, because any program may have written the item.
     ///
     /// # Errors
     /// The bytes and flags are not an encoded value.

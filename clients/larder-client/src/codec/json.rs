@@ -5,9 +5,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A JSON codec for types that serde can serialize and deserialize. JSON is self-describing:
+/// A JSON codec for types that serde can serialize and deserialize. JSON is self-describing, so
 /// programs in other languages can read the values. A later version of the program can also read
-/// them if the new fields of its types have defaults.
+/// the values if the new fields of its types have defaults.
 ///
 /// ```no_run
 /// use larder_client::blocking::Client;

@@ -18,15 +18,16 @@ use std::ops::Range;
 /// The minimum space, in bytes, that the input buffer provides for a read.
 const ROOM_MIN: usize = 4 << 10;
 /// The maximum space, in bytes, that the input buffer reserves for data that has not arrived.
-/// Without this limit, a server could announce any length and make the client allocate it.
+/// Without this limit, a server could make the client allocate any amount of memory by announcing a
+/// long value.
 const ROOM_MAX: usize = 4 << 20;
 /// The capacity, in bytes, to which a buffer shrinks after a large request or reply.
 const KEPT_LEN_MAX: usize = 256 << 10;
-/// The maximum length of a page of statistics, in bytes. A server that sends a longer one is at
+/// The maximum length of a page of statistics, in bytes. A server that sends a longer page is at
 /// fault.
 const STATISTICS_LEN_MAX: usize = 16 << 20;
-/// A reply of at least this many bytes moves to the caller together with its buffer. Shorter
-/// replies are copied, and so are replies that are followed by other received bytes.
+/// A reply of at least this many bytes moves to the caller together with its buffer. The client
+/// copies shorter replies, and replies after which it has received further bytes.
 const LARGE_LEN_MIN: usize = 32 << 10;
 
 /// The rule that determines the end of the reply to a request.
@@ -34,14 +35,14 @@ const LARGE_LEN_MIN: usize = 32 << 10;
 pub(crate) enum Frame {
     /// The reply has one [`Answer`].
     One,
-    /// The reply ends with the first [`Answer`] that is no hit.
+    /// The reply ends with the first [`Answer`] that is not a hit.
     Last,
-    /// The reply ends with the first [`Answer`] that is no statistic.
+    /// The reply ends with the first [`Answer`] that is not a statistic.
     Statistics,
 }
 
-/// A check that a reply matches its request. Shared connections need this check: one wrong reply
-/// would shift all later replies to the wrong callers.
+/// A check that a reply matches its request. Shared connections need this check, because one wrong
+/// reply would shift all later replies to the wrong callers.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCheck {
     /// Hashes of the requested keys. A hit with another key fails the check. An empty list allows
@@ -76,10 +77,10 @@ pub(crate) struct Connection {
     input: Vec<u8>,
     /// The number of received bytes in `input`.
     received: usize,
-    /// The number of bytes at the start of `input` that are already parsed. They are part of the
-    /// reply to the oldest request.
+    /// The number of parsed bytes at the start of `input`. These bytes are part of the reply to the
+    /// oldest request.
     read: usize,
-    /// Parsing continues once `received` has reached this value.
+    /// The value of `received` at which parsing continues.
     wanted: usize,
     pending: VecDeque<PendingRequest>,
     has_failed: bool,
@@ -258,8 +259,8 @@ impl Connection {
         self.pending.extend(other.pending.drain(..requests));
     }
 
-    /// Removes unsent requests. `bytes` is their range in the output, and `requests` is their range
-    /// among the pending requests.
+    /// Removes unsent requests. `bytes` is the range of these requests in the output, and
+    /// `requests` is their range among the pending requests.
     pub(crate) fn withdraw(&mut self, bytes: Range<usize>, requests: Range<usize>) {
         self.output.drain(bytes);
         self.pending.drain(requests);
@@ -276,8 +277,8 @@ impl Connection {
     }
 }
 
-/// Returns the hash of a hit's key. A classic reply contains the key, and a meta reply contains its
-/// hash as the opaque. Returns `None` if the reply has neither.
+/// Returns the hash of a hit's key. A classic reply contains the key, and a meta reply contains the
+/// hash of the key as its opaque. Returns `None` if the reply contains neither.
 fn key_hash(returned: &AnswerFields<'_>) -> Option<u64> {
     match returned {
         AnswerFields::Classic { key, .. } => Some(hash(key)),
@@ -296,9 +297,10 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Returns whether the connection is unusable after this reply. The reply is an error, or it does
-/// not match its request. A reply that does not match is always fatal. `CLIENT_ERROR` and `ERROR`
-/// are also fatal: a server that refuses a store may parse the value as commands.
+/// Returns whether the connection is unusable after this reply. `error` is an error reply, or a
+/// reply that does not match its request. A reply that does not match is always fatal.
+/// `CLIENT_ERROR` and `ERROR` are also fatal, because a server that refuses a store may parse the
+/// value as commands.
 pub(crate) fn is_fatal(error: &Answer<'_>) -> bool {
     match error {
         Answer::Error { client, line } => *client || line.starts_with(b"ERROR"),

@@ -21,12 +21,12 @@ pub(crate) struct Flights(Mutex<Table>);
 #[derive(Debug, Default)]
 struct Table {
     flights: HashMap<u64, Flight>,
-    /// Maps each key to the number of the flight that further callers join.
+    /// For each key, the number of the flight that further callers join.
     newest: HashMap<Box<[u8]>, u64>,
     next: u64,
 }
 
-/// A computation of this client, or its wait for a lease that another client holds.
+/// A computation of this client, or this client's wait for a lease that another client holds.
 #[derive(Debug)]
 struct Flight {
     key: Box<[u8]>,
@@ -53,7 +53,7 @@ pub(crate) enum JoinRole {
 pub(crate) enum FlightResult {
     /// The computed item.
     Item(Item),
-    /// The caller that computed dropped its permit without a value. This caller gets the permit.
+    /// The computing caller dropped its permit without a value, so this caller gets the permit.
     Permit(ComputePermit),
 }
 
@@ -98,8 +98,9 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a computation, even if an earlier one for the same key is under way. The earlier
-    /// computation may use outdated data, so its value must not be stored with the new lease.
+    /// Starts a computation, even if an earlier computation for the same key is under way. The
+    /// earlier computation may use outdated data, so its value must not be stored with the new
+    /// lease.
     pub(crate) fn start(self: &Arc<Self>, key: &[u8], condition: StoreCondition) -> ComputePermit {
         let id = self.lock().start(key, condition);
         ComputePermit { flights: Arc::clone(self), id }
@@ -266,8 +267,8 @@ mod tests {
         let first = permit(flights.join(b"k", StoreCondition::Add));
         let mut others =
             VecDeque::from([(); 4].map(|()| waiting(flights.join(b"k", StoreCondition::Add))));
-        // The first waiting caller is dropped before the permit is passed on. The second is dropped
-        // while its slot contains the permit.
+        // The first waiting caller is dropped before the permit is passed on. The second waiting
+        // caller is dropped while its slot contains the permit.
         others.pop_front();
         first.set_condition(StoreCondition::Retry);
         drop(first);

@@ -24,7 +24,7 @@ impl<C> IdleConnections<C> {
     }
 
     /// Adds a connection that was last used at `now`. If the least recently used connection exceeds
-    /// the idle time limit, removes it and returns it to be closed.
+    /// the idle time limit, removes and returns that connection, which the caller closes.
     pub(crate) fn put(&mut self, connection: C, now: Instant) -> Option<C> {
         self.connections.push((connection, now));
         let (_, since) = self.connections.first()?;

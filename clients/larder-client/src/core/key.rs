@@ -1,14 +1,14 @@
-//! Keys in requests. A key that every server accepts is sent unchanged. Other keys are sent in
-//! base64, with meta commands.
+//! Keys in requests. The client sends a key unchanged if every server accepts the key. Otherwise,
+//! the client sends the key in base64, with meta commands.
 
 use larder_protocol::encode::{InvalidKey, MetaKey, WireKey};
 
 /// A valid key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key<'k> {
-    /// A key that is sent unchanged, with classic commands.
+    /// A key that the client sends unchanged, with classic commands.
     Plain(WireKey<'k>),
-    /// A key that is sent in base64, with meta commands.
+    /// A key that the client sends in base64, with meta commands.
     Base64(MetaKey<'k>),
 }
 

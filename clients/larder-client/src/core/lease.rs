@@ -92,14 +92,14 @@ impl Lease {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAnswer {
     Value(Item),
-    /// An old value. Another caller is computing a new one.
+    /// An old value. Another caller is computing the new value.
     Stale(Item),
     /// This caller has the lease and computes the value.
     Won {
         /// The CAS of the item to replace. `None` if the server has no CAS values.
         cas: Option<u64>,
-        /// The old value. Other callers get it until the new value is stored. `None` if there is no
-        /// old value.
+        /// The old value, which other callers get until the new value is stored. `None` if there is
+        /// no old value.
         old: Option<Item>,
     },
     /// There is no value, and another caller has the lease.
@@ -221,8 +221,8 @@ pub(crate) enum StoreCondition {
 pub(crate) enum LeaseStep<T> {
     /// The decoded value, and its item.
     Value(T, Item),
-    /// This caller computes the value. The second field is the old value. It is `None` if there is
-    /// no old value or the old value cannot be decoded.
+    /// This caller computes the value. The second field is the old value, or `None` if there is no
+    /// old value or the old value cannot be decoded.
     Won(StoreCondition, Option<T>),
     /// The reply has no value for this caller.
     Missing(StoreCondition),

@@ -48,7 +48,7 @@ impl<S: Transfer> Link<S> {
     /// Checks an idle connection before use.
     ///
     /// # Errors
-    /// The reason for closing the connection. The connection is too old or has failed, or the
+    /// The reason for closing the connection: the connection is too old or has failed, or the
     /// server has closed it or sent unsolicited bytes. Unsolicited bytes could look like the reply
     /// to the next request.
     pub(crate) fn check_idle(&mut self) -> Result<(), CloseReason> {

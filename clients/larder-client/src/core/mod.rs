@@ -1,8 +1,8 @@
 //! The sans-I/O part of the client: requests, the interpretation of replies, and decisions about
-//! connections and servers. It neither opens sockets nor waits. Functions receive the time as an
-//! argument. Five exceptions read the clock: `link.rs` for a connection's age, `servers/health.rs`
-//! at the end of a call, `servers/mod.rs` for a failover during a call, `endpoint/resolution.rs`
-//! for a new endpoint, and `lease.rs` for times of more than 30 days.
+//! connections and servers. This part neither opens sockets nor waits. Functions receive the time
+//! as an argument, except in five files that read the clock: `link.rs` for a connection's age,
+//! `servers/health.rs` at the end of a call, `servers/mod.rs` for a failover during a call,
+//! `endpoint/resolution.rs` for a new endpoint, and `lease.rs` for times of more than 30 days.
 //!
 //! | file | contains |
 //! |---|---|

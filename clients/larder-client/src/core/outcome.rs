@@ -36,9 +36,10 @@ pub(crate) struct FailedCall {
     pub(crate) error: Error,
     /// Whether later calls may use the connection once all pending replies have arrived.
     pub(crate) is_usable: bool,
-    /// Whether the client may repeat the call on another connection. This requires that the
-    /// connection was lost before any reply arrived, and that the call changes nothing or no byte
-    /// of it was sent. The usual cause is that the server had closed the idle connection.
+    /// Whether the client may repeat the call on another connection. The client may repeat the call
+    /// if the connection was lost before any reply arrived, and if the call changes nothing or no
+    /// byte of the call was sent. The usual cause is that the server had closed the idle
+    /// connection.
     pub(crate) was_stale: bool,
 }
 

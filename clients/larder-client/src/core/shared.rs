@@ -7,7 +7,8 @@
 //!     │
 //!     └─ by any caller                              by the owner of the socket
 //! ```
-//! Each call has a ticket of type `T`. The caller's replies are delivered through it.
+//! Each call has a ticket of type `T`. The client delivers the replies to the caller through this
+//! ticket.
 
 use crate::core::connection::{Connection, InvalidReply, shown};
 use crate::core::operation::Operation;
@@ -95,8 +96,8 @@ impl LostCall {
         Self { is_echo: true, ..self }
     }
 
-    /// Converts to a failed call. `reads` is true if the call changes nothing; its error is then
-    /// never ambiguous.
+    /// Converts the failure to a [`FailedCall`]. `reads` is true if the call changes nothing; its
+    /// error is then never ambiguous.
     pub(crate) fn broken(self, reads: bool) -> FailedCall {
         let progress = Progress { sent: self.is_sent.into(), received: 0 };
         let mut broken = FailedCall::new(CallFailure::Lost(self.kind), progress, reads);
@@ -105,7 +106,7 @@ impl LostCall {
     }
 }
 
-/// A guard that adds 1 to a connection's number of calls until it is dropped.
+/// A guard that adds 1 to a connection's number of calls until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct CallGuard<'c>(&'c AtomicUsize);
 
@@ -175,8 +176,8 @@ pub(crate) fn output<O: Operation>(
 }
 
 /// Removes all calls of a connection that has failed with `kind`. Returns each ticket with its
-/// failure. Queued calls fail with `Io` or `Closed`, which permit a retry: no byte of them was
-/// sent.
+/// failure. Queued calls fail with `Io` or `Closed`, which permit a retry, because no byte of these
+/// calls was sent.
 pub(crate) fn fail_all<T>(
     exchange: &mut Exchange<T>,
     queue: &mut Queue<T>,
@@ -259,8 +260,8 @@ impl<T> Exchange<T> {
 
     /// Drops queued calls that `is_wanted` rejects. If all earlier output is sent, also moves calls
     /// from the queue to the output, up to [`CALLS_MAX`] calls under way. The other calls stay in
-    /// the queue, where callers can still withdraw them. So unwanted requests to a slow server do
-    /// not accumulate in memory.
+    /// the queue, where callers can still withdraw them. Unwanted requests to a slow server
+    /// therefore do not accumulate in memory.
     pub(crate) fn take(&mut self, queue: &mut Queue<T>, is_wanted: impl Fn(&T) -> bool) {
         for index in (0..queue.calls.len()).rev() {
             if queue.calls.get(index).is_some_and(|call| !is_wanted(&call.ticket)) {

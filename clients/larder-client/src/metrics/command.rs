@@ -10,11 +10,12 @@ pub enum Command {
     GetMany,
     /// Changes of an expiry: `touch`, `gat`.
     Touch,
-    /// Stores of one item, including those in `update` and `get_or_compute`.
+    /// Stores of one item, including the stores in `update` and `get_or_compute`.
     Store,
     /// Stores of several items. One call counts once per server.
     StoreMany,
-    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and those in `get_or_compute`.
+    /// Deletes of one key: `delete`, `delete_if`, `invalidate`, and the deletes in
+    /// `get_or_compute`.
     Delete,
     /// Deletes of several keys. One call counts once per server.
     DeleteMany,

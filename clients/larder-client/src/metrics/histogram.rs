@@ -74,7 +74,7 @@ impl AtomicHistogram {
     #[inline]
     pub(crate) fn record(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        // A thread that is exiting no longer has a shard number. It records in the first shard.
+        // A thread that is exiting has no shard number any more, and records in the first shard.
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
         let Some(shard) = self.0.get(shard) else { return };
         if let Some(bucket) = shard.buckets.get(bucket_of(nanos)) {

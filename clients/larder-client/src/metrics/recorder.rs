@@ -1,5 +1,5 @@
-//! Recorders for servers and for the client. They count events, report them (feature `metrics`) and
-//! trace them (feature `tracing`).
+//! Recorders for servers and for the client. A recorder counts events, reports the counts (feature
+//! `metrics`) and traces the events (feature `tracing`).
 
 use super::command::Command;
 use super::facade;
@@ -123,7 +123,7 @@ impl ServerRecorder {
     /// Starts to measure a wait for a connection. The measurement ends when the returned guard is
     /// dropped.
     pub(crate) fn wait(&self) -> WaitTime<'_> {
-        WaitTime { timer: &self.waits, begun: Instant::now() }
+        WaitTime { timer: &self.waits, start_time: Instant::now() }
     }
 
     /// Records an opened connection.
@@ -199,21 +199,21 @@ impl Drop for ServerRecorder {
     }
 }
 
-/// A guard that measures a wait for a connection. When the guard is dropped, it records the
-/// duration.
+/// A guard that measures a wait for a connection, and records the duration when the guard is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct WaitTime<'r> {
     timer: &'r Timer,
-    begun: Instant,
+    start_time: Instant,
 }
 
 impl Drop for WaitTime<'_> {
     fn drop(&mut self) {
-        self.timer.record(self.begun.elapsed());
+        self.timer.record(self.start_time.elapsed());
     }
 }
 
-/// A guard that counts a connection as open until it is dropped.
+/// A guard that counts a connection as open until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     recorder: Arc<ServerRecorder>,
@@ -227,7 +227,7 @@ impl OpenConnection {
         self.reason = reason;
     }
 
-    /// Counts a sent request whose caller has given up. The connection drops the reply if it
+    /// Counts a sent request whose caller has given up. The connection drops the reply if the reply
     /// arrives.
     pub(crate) fn abandoned(&self) {
         self.recorder.abandoned.increment();

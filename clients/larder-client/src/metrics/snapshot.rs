@@ -34,8 +34,8 @@ pub struct ServerMetrics {
     /// The number of times that a connection was opened. Failures to open a connection count as
     /// errors, mostly `connect` or `login`.
     pub opened: u64,
-    /// How long calls waited because all connections were in use. Waits that ended without a
-    /// connection are included. Waits for a connection to open are not.
+    /// The times for which calls waited because all connections were in use, including waits that
+    /// ended without a connection. Waits for a connection to open do not count.
     pub waits: Histogram,
     /// Sent requests on shared connections whose callers gave up: the deadline passed, a waiter
     /// interrupted the call, or the future was dropped. The reply was dropped or never arrived. (In
@@ -59,9 +59,9 @@ pub struct ServerMetrics {
 pub struct ComputingMetrics {
     /// Lookups that won the lease. Their callers compute the value.
     pub won: u64,
-    /// Callers that polled for the lease until they got it, a value existed, or the timeout of a
-    /// call had passed. A caller polls for three reasons: another client has the lease and there is
-    /// no old value, the value is unreadable, or the computation of another caller failed.
+    /// Callers that polled for the lease until they got the lease, a value existed, or the timeout
+    /// of a call had passed. A caller polls for three reasons: another client has the lease and
+    /// there is no old value, the value is unreadable, or the computation of another caller failed.
     pub waited: u64,
     /// Lookups that found an old value while another caller had the lease.
     pub stale: u64,

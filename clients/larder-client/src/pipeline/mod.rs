@@ -17,7 +17,8 @@
 //!     │◀──── handle_failed() ───────┘                            │
 //!     └◀──── handle_lost(), or an unexpected reply ──────────────┘
 //! ```
-//! Unsent calls survive the loss of a connection: the pipeline sends them over the next one.
+//! Unsent calls survive the loss of a connection: the pipeline sends these calls over the next
+//! connection.
 //!
 //! The program identifies a call by a ticket of its own. The pipeline returns each ticket exactly
 //! once: from [`Pipeline::push`] together with an error, from [`Pipeline::poll_answer`], or from
@@ -84,7 +85,7 @@ pub struct Pipeline<T> {
     queue: Queue<Call<T>>,
     exchange: Exchange<Call<T>>,
     /// The time of the last reply, or of the first output after an idle period.
-    answered: Instant,
+    answered_at: Instant,
     next_id: u64,
     answers: VecDeque<(T, Result<Output, Error>)>,
 }
@@ -120,7 +121,7 @@ impl<T> Pipeline<T> {
             link: LinkState::Closed,
             queue: Queue::new(),
             exchange: Exchange::new(),
-            answered: now,
+            answered_at: now,
             next_id: 0,
             answers: VecDeque::new(),
         }
@@ -170,9 +171,9 @@ impl<T> Pipeline<T> {
         Ok(id)
     }
 
-    /// Cancels a call. If its request is unsent, drops the request. Otherwise the pipeline drops
-    /// the reply when it arrives. Returns the ticket, or `None` if the call already has a result or
-    /// was already cancelled.
+    /// Cancels a call. If the request is unsent, drops the request. Otherwise, the pipeline drops
+    /// the reply when the reply arrives. Returns the ticket, or `None` if the call already has a
+    /// result or was already cancelled.
     pub fn cancel(&mut self, id: CallId, now: Instant) -> Option<T> {
         if let Some(call) = self.queue.remove(id.0) {
             self.breaker.pass(call.admitted, now);
@@ -213,18 +214,18 @@ impl<T> Pipeline<T> {
     /// connection is open or being opened. After the attempt, the program calls
     /// [`handle_opened`](Self::handle_opened) or [`handle_failed`](Self::handle_failed).
     pub fn start_opening(&mut self) -> bool {
-        let begins = self.link == LinkState::Closed && !self.queue.is_empty();
-        if begins {
+        let must_open = self.link == LinkState::Closed && !self.queue.is_empty();
+        if must_open {
             self.link = LinkState::Opening;
         }
-        begins
+        must_open
     }
 
     /// Handles an opened connection.
     pub fn handle_opened(&mut self, now: Instant) {
         debug_assert!(self.exchange.is_idle(), "calls were sent without a connection");
         self.link = LinkState::Open;
-        self.answered = now;
+        self.answered_at = now;
     }
 
     /// Handles a failed attempt to open the connection: all queued calls fail.
@@ -234,8 +235,8 @@ impl<T> Pipeline<T> {
         self.fail_queue(&error, now);
     }
 
-    /// Handles the loss of the connection. `error` is `None` if the server closed it. All sent
-    /// calls without a reply fail.
+    /// Handles the loss of the connection. `error` is `None` if the server closed the connection.
+    /// All sent calls without a reply fail.
     pub fn handle_lost(&mut self, error: Option<io::Error>, now: Instant) {
         let io = |error| ErrorKind::Io(Arc::new(error));
         self.end(&error.map_or(ErrorKind::Closed, io), now);
@@ -258,7 +259,7 @@ impl<T> Pipeline<T> {
             }
             self.exchange.received(taken.len());
             input = rest;
-            self.hand_out(now);
+            self.deliver_replies(now);
         }
     }
 
@@ -284,7 +285,7 @@ impl<T> Pipeline<T> {
             }
         }
         let has_given_up = self.exchange.tickets().any(|call| call.ticket.is_none());
-        if has_given_up && now.saturating_duration_since(self.answered) >= SILENCE_MAX {
+        if has_given_up && now.saturating_duration_since(self.answered_at) >= SILENCE_MAX {
             self.end(&ErrorKind::Timeout, now);
         }
     }
@@ -296,21 +297,21 @@ impl<T> Pipeline<T> {
         let mut waiting = self.exchange.tickets().filter(|call| call.ticket.is_some());
         let first = waiting.next().or_else(|| self.queue.tickets().next());
         let deadline = first.map(|call| call.deadline);
-        let look = (!self.exchange.is_idle()).then(|| now + SILENCE_MAX);
-        deadline.into_iter().chain(look).min()
+        let silence_check = (!self.exchange.is_idle()).then(|| now + SILENCE_MAX);
+        deadline.into_iter().chain(silence_check).min()
     }
 
     /// Passes the unsent bytes to `take`, and returns the result of `take`. The bytes then count as
     /// sent. Returns `None` if there are no bytes or no connection is open.
     ///
-    /// The program should not call this function while the socket's send buffer is full: queued
-    /// calls can still be cancelled without being sent.
+    /// The program should not call this function while the socket's send buffer is full, because
+    /// queued calls can still be cancelled without being sent.
     pub fn poll_output<B>(&mut self, now: Instant, take: impl FnOnce(&[u8]) -> B) -> Option<B> {
         if self.link != LinkState::Open || self.queue.is_empty() {
             return None;
         }
         if self.exchange.is_idle() {
-            self.answered = now;
+            self.answered_at = now;
         }
         self.exchange.take(&mut self.queue, |_| true);
         let output = self.exchange.output();
@@ -326,12 +327,12 @@ impl<T> Pipeline<T> {
         self.answers.pop_front()
     }
 
-    fn hand_out(&mut self, now: Instant) {
+    fn deliver_replies(&mut self, now: Instant) {
         loop {
             match self.exchange.next() {
                 Ok(None) => return,
                 Ok(Some((call, replies))) => {
-                    self.answered = now;
+                    self.answered_at = now;
                     match call.pending_reply.output(&replies) {
                         Ok(output) => {
                             self.breaker.succeed();
@@ -379,8 +380,8 @@ impl<T> Pipeline<T> {
 
     /// Fails a call, and records the error in the breaker.
     fn fail(&mut self, ticket: Option<T>, admitted: AdmissionKind, error: Error, now: Instant) {
-        let is_unsaid = error.is_echo || matches!(error.kind(), ErrorKind::ClientClosed);
-        if ticket.is_none() || is_unsaid {
+        let is_ignored = error.is_echo || matches!(error.kind(), ErrorKind::ClientClosed);
+        if ticket.is_none() || is_ignored {
             self.breaker.pass(admitted, now);
         } else if error.is_fault() {
             self.last_fault = Some(Arc::new(error.kind().clone()));

@@ -258,10 +258,10 @@ fn last<O: Operation>(mut operation: O, replies: &[Bytes]) -> Result<O::Output, 
 /// because the server may have carried out other requests of the batch.
 fn each<T>(
     replies: &[Bytes],
-    known: impl Fn(&Answer<'_>) -> Option<T>,
+    interpret: impl Fn(&Answer<'_>) -> Option<T>,
 ) -> Result<Vec<T>, ReplyFailure> {
     let is_alone = replies.len() == 1;
-    let outputs = replies.iter().map(|reply| single(std::slice::from_ref(reply), &known));
+    let outputs = replies.iter().map(|reply| single(std::slice::from_ref(reply), &interpret));
     outputs.collect::<Result<_, _>>().map_err(|failure: ReplyFailure| ReplyFailure {
         is_definite: failure.is_definite && is_alone,
         ..failure
@@ -270,8 +270,8 @@ fn each<T>(
 
 fn single<T>(
     replies: &[Bytes],
-    known: impl FnOnce(&Answer<'_>) -> Option<T>,
+    interpret: impl FnOnce(&Answer<'_>) -> Option<T>,
 ) -> Result<T, ReplyFailure> {
-    let output = replies.first().map(|reply| one(reply, known)).transpose()?.flatten();
+    let output = replies.first().map(|reply| one(reply, interpret)).transpose()?.flatten();
     output.ok_or_else(|| ReplyFailure::unexpected(""))
 }

@@ -300,7 +300,7 @@ fn the_breaker_opens_after_several_failures() {
     let request = Request::Version;
     let (ticket, error) = harness.calls.push('a', &request, harness.now).unwrap_err();
     assert!(matches!((ticket, error.kind()), ('a', ErrorKind::Unavailable { .. })));
-    // One call probes. If it is cancelled, the next call probes.
+    // One call probes. If this call is cancelled, the next call probes.
     harness.now += SECOND;
     let probe = harness.push('a', &request);
     assert!(harness.calls.push('b', &request, harness.now).is_err());

@@ -49,16 +49,16 @@ impl Continuum {
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like libmemcached's `update_continuum` with weights. If points of
-    /// several servers are equal, the first of these servers gets the point's keys.
+    /// Computes the points like libmemcached's `update_continuum` with weights. If several servers
+    /// have the same point, the first of these servers gets the keys of the point.
     pub(super) fn libmemcached_weighted(nodes: &[Member<'_>], hash: KeyHash) -> Self {
         let mut points = md5_points(nodes, Node::libmemcached_name, &float_shares(nodes));
         points.sort_by_key(|point| (point.value, point.node));
         Self { points, client: Client::Libmemcached(hash) }
     }
 
-    /// Computes the points like spymemcached's `setKetamaNodes`. If points of several servers are
-    /// equal, the last of these servers gets the point's keys.
+    /// Computes the points like spymemcached's `setKetamaNodes`. If several servers have the same
+    /// point, the last of these servers gets the keys of the point.
     pub(super) fn spymemcached(nodes: &[Member<'_>]) -> Self {
         let is_weighted = nodes.iter().any(|(_, node)| node.share() != 1);
         let digests = match is_weighted {

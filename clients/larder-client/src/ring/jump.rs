@@ -3,14 +3,14 @@
 use super::rendezvous::mix;
 use rapidhash::v3::rapidhash_v3;
 
-/// How many hashes of a key `pick_where` tries, including the first. After that, it tries the
-/// servers in the order of the list.
+/// The number of hashes of a key that `pick_where` tries, including the first. After these hashes,
+/// the function tries the servers in the order of the list.
 const REHASHES: u32 = 8;
 
 /// Returns the index of a usable server for a key, below `count`. The first hash of the key is
 /// rapidhash. If its server is not usable, the function mixes the hash again to choose another
-/// server. This spreads the keys of an unusable server over all other servers. Returns `None` if no
-/// server is usable.
+/// server. These further hashes spread the keys of an unusable server over all other servers.
+/// Returns `None` if no server is usable.
 pub(super) fn pick_where(
     key: &[u8],
     count: usize,

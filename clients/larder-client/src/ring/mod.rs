@@ -1,8 +1,8 @@
 //! Hashing chooses a server for each key.
 //!
 //! A [`Ring`] is built from a list of [`Node`]s and a method ([`Hashing`]). Several methods are
-//! those of other clients, so a program that switches from such a client finds its keys on the same
-//! servers.
+//! taken from other clients, so a program that switches from such a client finds its keys on the
+//! same servers.
 //!
 //! ```
 //! use larder_client::ring::{Hashing, Node, Ring};
@@ -54,39 +54,40 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hashing {
-    /// Larder's own method, the best choice for most programs. All servers have equal shares of the
-    /// keys, and adding or removing a server moves only the keys of that server.
+    /// Larder's own method, the best choice for most programs. The servers' shares of the keys are
+    /// proportional to their weights, and adding or removing a server moves only keys to or from
+    /// that server.
     ///
-    /// It is rendezvous hashing with rapidhash and SplitMix64's finaliser. Weighted scores also use
-    /// logarithms.
+    /// The method is rendezvous hashing with rapidhash and SplitMix64's finaliser. Weighted scores
+    /// also use logarithms.
     #[default]
     Rendezvous,
     /// Jump consistent hashing with rapidhash: equal shares of the keys, and no memory for points.
-    /// It identifies servers only by their index in the list. If another server takes an index
-    /// over, it gets the keys of that index.
+    /// The method identifies servers only by their index in the list. If another server takes over
+    /// an index, it gets the keys of that index.
     ///
     /// If a server is not usable, further hashes choose other servers.
     Jump,
     /// The hash modulo the number of servers.
     ///
-    /// - libmemcached and pylibmc: the default, with [`KeyHash::OneAtATime`], and `distribution:
-    ///   modula`, with its `hash`. Both ignore weights.
+    /// - libmemcached and pylibmc: the default (with [`KeyHash::OneAtATime`]), and `distribution:
+    ///   modula` (with the function that the option `hash` selects). Both clients ignore weights.
     /// - spymemcached: `ArrayModNodeLocator`, its default, with [`KeyHash::Java`].
     ///
-    /// If a server is not usable, the ring uses the next one in the list, as spymemcached does with
-    /// `FailureMode.Redistribute`. libmemcached does not use another server.
+    /// If a server is not usable, the ring uses the next server in the list, as spymemcached does
+    /// with `FailureMode.Redistribute`. libmemcached does not use another server.
     Modula(KeyHash),
     /// libmemcached's `consistent` and `ketama` distributions: `MEMCACHED_BEHAVIOR_KETAMA`,
     /// pylibmc's `ketama` or `distribution: consistent`. Each server has 100 points. Keys and
-    /// points use the same hash function. pylibmc's option `hash` sets it, and the default is
+    /// points use the same hash function, which pylibmc's option `hash` sets. The default is
     /// [`KeyHash::OneAtATime`].
     ///
-    /// If a weight is above 1, this is [`KetamaWeighted`](Self::KetamaWeighted) with the same hash
-    /// function. libmemcached does the same if the program sets the distribution before it adds the
-    /// servers, as pylibmc does.
+    /// If a weight is above 1, the method is [`KetamaWeighted`](Self::KetamaWeighted) with the same
+    /// hash function. libmemcached does the same if the program sets the distribution before it
+    /// adds the servers, as pylibmc does.
     ///
-    /// If a server is not usable, the ring uses the next one on the circle. libmemcached does the
-    /// same with `AUTO_EJECT_HOSTS` without weights. With weights, libmemcached recomputes the
+    /// If a server is not usable, the ring uses the next server on the circle. libmemcached does
+    /// the same with `AUTO_EJECT_HOSTS` without weights. With weights, libmemcached recomputes the
     /// points, like a ring with a node that is not [`alive`](Node::alive).
     Ketama(KeyHash),
     /// libmemcached's weighted ketama. Points are from MD5, 160 per server of average weight. The
@@ -94,12 +95,12 @@ pub enum Hashing {
     /// `OPT_LIBKETAMA_COMPATIBLE`. libmemcached hashes keys with [`KeyHash::Md5`], unless the
     /// program sets another hash afterwards. libmemcached treats a weight of 0 as 1.
     ///
-    /// Unusable servers are handled as with [`Ketama`](Self::Ketama).
+    /// The ring handles unusable servers as with [`Ketama`](Self::Ketama).
     KetamaWeighted(KeyHash),
     /// spymemcached's `KetamaNodeLocator` with `KETAMA_HASH` and its own name format:
     /// `KetamaConnectionFactory`, or a `ConnectionFactoryBuilder` with `Locator.CONSISTENT` and
-    /// `KETAMA_HASH`. It hashes `host/ip:port`, so servers configured by host name need
-    /// [`Node::ip`] (IPv4). Servers configured by IP address do not need it.
+    /// `KETAMA_HASH`. spymemcached hashes `host/ip:port`, so servers configured by host name need
+    /// [`Node::ip`] (IPv4). Servers configured by IP address do not need [`Node::ip`].
     ///
     /// If a server is not usable, up to six further hashes choose other servers, as in spymemcached
     /// with `FailureMode.Redistribute`. After these hashes, the ring uses the next servers on the
@@ -120,7 +121,7 @@ pub enum Hashing {
     Pymemcache,
     /// gomemcache's `ServerList`: [`Modula`](Self::Modula) with [`KeyHash::Crc32`]. A server that
     /// is listed several times gets more keys. If a server is not usable, gomemcache does not use
-    /// another one.
+    /// another server.
     Gomemcache,
 }
 
@@ -206,8 +207,8 @@ impl Ring {
     ///
     /// Keys of usable servers keep their server. The keys of an unusable server are spread over the
     /// usable servers, with two exceptions: [`Modula`](Hashing::Modula) and
-    /// [`Gomemcache`](Hashing::Gomemcache) move them all to one other server. `is_usable` may be
-    /// called several times for a server.
+    /// [`Gomemcache`](Hashing::Gomemcache) move all keys of the server to one other server.
+    /// `is_usable` may be called several times for a server.
     #[must_use]
     pub fn pick_where(
         &self,

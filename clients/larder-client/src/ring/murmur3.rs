@@ -15,7 +15,8 @@ pub fn murmur3(bytes: &[u8], seed: u32) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Murmur3 {
     state: u32,
-    /// Up to three bytes that do not fill a 32-bit block yet. The next `update` mixes them in.
+    /// Up to three bytes that do not fill a 32-bit block yet. The next `update` mixes in these
+    /// bytes.
     pending: u32,
     pending_bits: u32,
     len: u32,

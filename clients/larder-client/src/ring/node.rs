@@ -26,8 +26,8 @@ impl Node {
     }
 
     /// Creates a server at a host and port, with weight 1. The ring hashes the host exactly as
-    /// written here: write it as in the configuration of the other clients, and IPv6 addresses
-    /// without brackets.
+    /// written here. Write the host as in the configuration of the other clients, and write IPv6
+    /// addresses without brackets.
     #[must_use]
     pub fn new(host: impl Into<Box<str>>, port: u16) -> Self {
         Self::with_address(host.into(), Some(port))

@@ -30,8 +30,9 @@ impl Rendezvous {
             index: *index,
         };
         let mut servers: Box<[Server]> = nodes.iter().map(server).collect();
-        // The heaviest servers come first, because they win most often. For the servers after the
-        // winner, the bound on the score usually shows without a logarithm that they lose.
+        // The heaviest servers come first, because they win most often. For a server after the
+        // winner, the upper bound of its score usually suffices to reject the server without a
+        // logarithm.
         servers.sort_by(|a, b| a.inverse.total_cmp(&b.inverse));
         let inverse = |server: Option<&Server>| server.map(|server| server.inverse);
         let is_weighted = inverse(servers.first()) != inverse(servers.last());
@@ -63,9 +64,9 @@ impl Rendezvous {
     }
 
     /// Returns the usable server with the highest score. The score is ln(hash ÷ 2⁶⁴) ÷ weight. With
-    /// it, the servers' shares of the keys are proportional to their weights (Schindelhauer and
-    /// Schomaker, 2005). The score is at most (hash ÷ 2⁶⁴ − 1) ÷ weight, and this bound avoids most
-    /// logarithms.
+    /// this score, the servers' shares of the keys are proportional to their weights (Schindelhauer
+    /// and Schomaker, 2005). The score is at most (hash ÷ 2⁶⁴ − 1) ÷ weight, and this bound avoids
+    /// most logarithms.
     fn highest_weighted(
         &self,
         key_hash: u64,
@@ -88,8 +89,8 @@ impl Rendezvous {
     }
 }
 
-/// Mixes a hash with the finaliser of SplitMix64. It is a bijection: flipping one bit of the input
-/// flips each bit of the output with a probability of about one half.
+/// Mixes a hash with the finaliser of SplitMix64. The function is a bijection. Flipping one bit of
+/// the input flips each bit of the output with a probability of about one half.
 pub(super) fn mix(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -125,8 +126,8 @@ fn ln(x: f64) -> f64 {
 #[derive(Clone, Debug)]
 pub(super) struct Pymemcache {
     /// For each server: the hash state after the server's name and the `-`, and the server's index
-    /// in the list. The servers are sorted by name in descending order: the first of several equal
-    /// scores wins, as in pymemcache.
+    /// in the list. The servers are sorted by name in descending order. Of several servers with
+    /// equal scores, the first one wins, as in pymemcache.
     servers: Box<[(Murmur3, u32)]>,
 }
 

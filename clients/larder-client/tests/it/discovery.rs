@@ -60,14 +60,14 @@ fn keys_move_when_the_list_changes() {
 fn the_list_with_the_highest_version_is_used() {
     each_client(|client| {
         let (clusters, server) = ([(); 3].map(|()| Cluster::start()), server());
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        clusters[0].set_list(8, &[gone]);
+        let unused_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        clusters[0].set_list(8, &[unused_port]);
         clusters[1].set_list(10, &[server.port]);
-        clusters[2].set_list(9, &[gone]);
+        clusters[2].set_list(9, &[unused_port]);
         let mut addresses: Vec<_> = clusters.iter().map(Cluster::address).collect();
         // The first and the last configured server are unreachable.
-        addresses.insert(0, format!("127.0.0.1:{gone}"));
-        addresses.push(format!("127.0.0.1:{gone}"));
+        addresses.insert(0, format!("127.0.0.1:{unused_port}"));
+        addresses.push(format!("127.0.0.1:{unused_port}"));
         let client = client(addresses.join(",")).discovery(Discovery::Cluster).build().unwrap();
         assert_eq!(client.get("a").unwrap().unwrap(), "a");
     });
@@ -77,8 +77,8 @@ fn the_list_with_the_highest_version_is_used() {
 fn a_fault_triggers_a_refresh() {
     each_client(|client| {
         let (cluster, good) = (Cluster::start(), server());
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        cluster.set_list(1, &[gone]);
+        let unused_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        cluster.set_list(1, &[unused_port]);
         let client = client(cluster.address()).discovery(Discovery::Cluster);
         let client = client.discovery_interval(Duration::from_secs(3600)).build().unwrap();
         cluster.set_list(2, &[good.port]);
@@ -106,7 +106,7 @@ fn discovery_stops_when_the_client_is_dropped_or_closed() {
         assert!(matches!(closed.get("a").unwrap_err().kind(), ErrorKind::ClientClosed));
         assert_eq!(clone.get("a").unwrap().unwrap(), "a");
         drop(clone);
-        // A refresh that has started may still finish.
+        // A refresh may still finish if it started before the client was dropped or closed.
         wait_until(|| {
             let before = cluster.requests.load(Ordering::Relaxed);
             thread::sleep(MILLIS(100));

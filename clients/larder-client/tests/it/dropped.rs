@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Polls a future up to `times` times, but at least once, and then drops it. Returns `None` if the
-/// future did not finish.
+/// Polls a future up to `times` times, but at least once, and then drops the future. Returns `None`
+/// if the future did not finish.
 async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
     std::future::poll_fn(move |context| {
@@ -23,8 +23,8 @@ async fn poll_times<T>(future: impl Future<Output = T>, times: u64) -> Option<T>
     .await
 }
 
-/// Makes a call and drops it early. Returns whether the call finished. The value of each key is the
-/// key itself.
+/// Makes a call and drops its future early. Returns whether the call finished. The value of each
+/// key is the key itself.
 async fn call(client: &Client, key: &str, random: u64) -> bool {
     let other = format!("{key}-2");
     let polls = random / 8 % 6;

@@ -28,14 +28,14 @@ fn endless() -> (String, mpsc::Receiver<()>) {
     sending("", "VALUE a 0 0\r\n\r\n")
 }
 
-/// Starts a server that replies with `first`, and then repeats `then` without end. The receiver
+/// Starts a server that replies with `first`, and then sends `repeated` without end. The receiver
 /// gets a message for each closed connection.
-fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<()>) {
+fn sending(first: &'static str, repeated: &'static str) -> (String, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (closed, closes) = mpsc::channel();
     thread::spawn(move || {
-        let many = then.repeat(10_000);
+        let many = repeated.repeat(10_000);
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let (closed, many) = (closed.clone(), many.clone());
@@ -50,11 +50,12 @@ fn sending(first: &'static str, then: &'static str) -> (String, mpsc::Receiver<(
     (address, closes)
 }
 
-/// Runs a function in a thread and returns its result. Panics if it does not finish within `time`.
+/// Runs a function in a thread and returns its result. Panics if the function does not finish
+/// within `time`.
 fn within<T: Send + 'static>(time: Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, dones) = mpsc::channel();
-    thread::spawn(move || done.send(run()));
-    dones.recv_timeout(time).expect("finished in time")
+    let (sender, results) = mpsc::channel();
+    thread::spawn(move || sender.send(run()));
+    results.recv_timeout(time).expect("finished in time")
 }
 
 /// A waiter that does nothing but wait. With any waiter, the client makes no blocking reads.
@@ -83,9 +84,10 @@ fn an_endless_reply_fails_at_the_deadline() {
 #[test]
 fn an_endless_reply_to_a_login_is_refused() {
     each_client(|client| {
-        for (first, then) in [("VALUE a 0 1000000000\r\n", "a"), ("", "a"), ("CLIENT_ERROR ", "a")]
+        for (first, repeated) in
+            [("VALUE a 0 1000000000\r\n", "a"), ("", "a"), ("CLIENT_ERROR ", "a")]
         {
-            let (address, closes) = sending(first, then);
+            let (address, closes) = sending(first, repeated);
             let builder = client(address).timeout(MILLIS(20_000)).connect_timeout(MILLIS(20_000));
             let client = builder.login("ann", "secret").build().unwrap();
             let error = within(MILLIS(5000), move || client.get("a").unwrap_err());
@@ -105,7 +107,7 @@ fn an_endless_reply_fails_at_the_deadline_with_a_waiter() {
     closes.recv_timeout(MILLIS(4000)).expect("the connection is closed");
 }
 
-/// A waiter that makes a nested call after `waits_before` waits, as a signal handler may.
+/// A waiter that makes a nested call after `waits_before` waits, as a signal handler may do.
 #[derive(Debug, Default)]
 struct Handler {
     client: OnceLock<blocking::Client>,
@@ -139,11 +141,11 @@ fn a_waiting_thread_may_make_a_nested_call() {
             handler.waits_before.store(waits_before, Ordering::Relaxed);
             let client = builder.waiter(Arc::clone(&handler) as _).build().unwrap();
             handler.client.set(client.clone()).unwrap();
-            let begun = Instant::now();
+            let start_time = Instant::now();
             for key in ["a", "b"] {
                 assert_eq!(client.get(key).unwrap().unwrap(), key);
             }
-            let took = begun.elapsed();
+            let took = start_time.elapsed();
             assert!(took < MILLIS(1000), "{shared} {waits_before} {took:?}");
             assert_eq!(handler.calls.load(Ordering::Relaxed), 1, "{shared} {waits_before}");
         }
@@ -161,9 +163,9 @@ fn an_endless_reply_does_not_block_other_tasks_of_the_thread() {
                 let builder = if shared { builder.shared(1) } else { builder.connections(1) };
                 let client = builder.build().unwrap();
                 let call = tokio::spawn(async move { client.get("a").await });
-                let begun = Instant::now();
+                let start_time = Instant::now();
                 tokio::time::sleep(MILLIS(20)).await;
-                assert!(begun.elapsed() < MILLIS(1000), "{shared} {:?}", begun.elapsed());
+                assert!(start_time.elapsed() < MILLIS(1000), "{shared} {:?}", start_time.elapsed());
                 call.await.unwrap().unwrap_err();
             });
         });
@@ -221,7 +223,8 @@ fn closing_a_client_during_a_connect_leaves_no_connection() {
     });
 }
 
-/// Starts a server that replies to each line after the delay `time`. With `None`, it never replies.
+/// Starts a server that replies to each line after the delay `time`. With `None`, the server never
+/// replies.
 fn replying(reply: &'static str, time: Option<Duration>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -270,10 +273,11 @@ fn a_call_to_several_servers_ends_by_its_deadline() {
 
 #[test]
 fn a_partly_successful_flush_is_ambiguous() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let unused_address =
+        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     each_client(|client| {
         let good = replying("OK\r\n", Some(Duration::ZERO));
-        let client = client(format!("{good},{gone}")).build().unwrap();
+        let client = client(format!("{good},{unused_address}")).build().unwrap();
         let error = client.flush().unwrap_err();
         assert!(error.is_ambiguous(), "{error}");
     });
@@ -302,23 +306,23 @@ fn a_connection_closed_by_the_server_is_not_counted() {
             FakeServer::start(|request| Action::SendThen(request.right(), Arc::new(Action::Close)));
         let client = client(at(server.port)).build().unwrap();
         assert_eq!(client.get("key").unwrap().unwrap(), "key");
-        let begun = Instant::now();
+        let start_time = Instant::now();
         while client.connections() != (0, 0, 0) {
-            assert!(begun.elapsed() < MILLIS(2000));
+            assert!(start_time.elapsed() < MILLIS(2000));
             thread::yield_now();
         }
     });
 }
 
-/// Accepts a connection and waits until data has arrived on it. Leaves the data unread.
+/// Accepts a connection and waits until data has arrived on the connection. Leaves the data unread.
 fn arrived(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
     assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
     stream
 }
 
-/// Checks that a request is withdrawn unsent if its call ends while an earlier request is blocked
-/// by a server that reads nothing.
+/// Checks that the client withdraws an unsent request if its call ends while the server reads
+/// nothing and so blocks an earlier request.
 #[test]
 fn a_request_behind_a_blocked_one_is_not_ambiguous() {
     any_client::shared(|client| {
@@ -349,7 +353,7 @@ fn a_request_behind_a_large_one_is_sent_once_there_is_room() {
 }
 
 /// Measures the time from the server's first read of a large request until that request and the
-/// request behind it have replies.
+/// next request have replies.
 fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> Duration {
     const LEN: usize = 16 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -385,8 +389,8 @@ fn time_behind_a_large_request(client: &dyn Fn(String) -> AnyClientBuilder) -> D
     took
 }
 
-/// Checks that a lost connection counts as a fault even if its first call cannot report it, because
-/// the future of that call was dropped.
+/// Checks that a lost connection counts as a fault even if its first call cannot report the fault,
+/// because the future of that call was dropped.
 #[test]
 fn a_lost_connection_counts_as_a_fault_even_if_its_first_call_was_dropped() {
     any_client::shared_by_tasks(|client| {
@@ -447,7 +451,8 @@ fn calls_that_wait_for_the_same_connect_fail_with_it() {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.build().unwrap();
-        // The barrier starts all calls together: none may start after the attempt has failed.
+        // The barrier starts all calls together, because no call may start after the attempt has
+        // failed.
         let call_all = || -> Vec<_> {
             let start = Barrier::new(CALLS);
             let call = || {
@@ -459,7 +464,7 @@ fn calls_that_wait_for_the_same_connect_fail_with_it() {
                 calls.into_iter().map(|call| call.join().unwrap()).collect()
             })
         };
-        // The breaker counts one fault per round. The fifth opens it.
+        // The breaker counts one fault per round. The fifth fault opens the breaker.
         for round in 1..=5 {
             for error in call_all() {
                 assert!(matches!(error.kind(), ErrorKind::Connect(_)), "{error}");
@@ -467,14 +472,14 @@ fn calls_that_wait_for_the_same_connect_fail_with_it() {
             assert_eq!(client.metrics().servers[0].breaker_opened, u64::from(round == 5));
         }
         // After the pause, one call at a time may probe.
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let is_attempt = |error: &&Error| match error.kind() {
             ErrorKind::Connect(_) => true,
             ErrorKind::Unavailable { .. } => false,
             _ => panic!("{error}"),
         };
         let attempts = call_all().iter().filter(is_attempt).count();
-        let took = begun.elapsed();
+        let took = start_time.elapsed();
         let attempts_max = 1 + took.as_millis() / CONNECT_TIMEOUT.as_millis();
         assert!(attempts as u128 <= attempts_max, "{attempts} in {took:?}");
     });
@@ -489,18 +494,18 @@ fn calls_that_wait_for_a_pooled_connection_see_the_open_breaker() {
         let (address, _listener, _queue) = black_hole();
         let client = client(address).timeout(MILLIS(60_000)).connect_timeout(CONNECT_TIMEOUT);
         let client = client.connections(CONNECTIONS).build().unwrap();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let errors: Vec<_> = thread::scope(|scope| {
             let calls: Vec<_> =
                 (0..CALLS).map(|_| scope.spawn(|| client.get("key").unwrap_err())).collect();
             calls.into_iter().map(|call| call.join().unwrap()).collect()
         });
-        let took = begun.elapsed();
+        let took = start_time.elapsed();
         let is_left_alone = |error: &&Error| matches!(error.kind(), ErrorKind::Unavailable { .. });
         let attempts = CALLS - errors.iter().filter(is_left_alone).count();
         // Each of the first four failed calls passes its slot to a waiting call, and that call
-        // makes another attempt. The fifth failure opens the breaker. Then one call at a time may
-        // probe, each time after a pause of at least 75 ms.
+        // makes another attempt. The fifth failure opens the breaker. After that, one call at a
+        // time may probe, each time after a pause of at least 75 ms.
         let probes = took.as_millis() / (CONNECT_TIMEOUT + MILLIS(75)).as_millis();
         let attempts_max = CONNECTIONS + 4 + usize::try_from(probes).unwrap();
         assert!(attempts >= 5 && attempts <= attempts_max, "{attempts} in {took:?}: {errors:?}");

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
-/// Starts a server without meta commands. It has an item after the first `add`. Also returns the
-/// verbs of its requests.
+/// Starts a server without meta commands. The server has an item after the first `add`. Also
+/// returns the verbs of the requests.
 fn old_server() -> (FakeServer, Arc<Mutex<Vec<String>>>) {
     let verbs = Arc::<Mutex<Vec<String>>>::default();
     let seen = Arc::clone(&verbs);
@@ -57,7 +57,7 @@ fn a_server_without_leases_gets_one_add_for_many_callers() {
             }
         });
         assert_eq!(computed.load(Ordering::Relaxed), 1);
-        // Now the item exists, so the call does not compute it.
+        // Now the item exists, so the call does not compute its value.
         let value = client.get_or_compute("key", Lease::ttl(60), || Err::<String, _>("computed"));
         assert_eq!(value.unwrap(), "key");
         let verbs = verbs.lock().unwrap();
@@ -91,10 +91,14 @@ fn a_value_is_computed_if_the_server_is_silent() {
         let server = FakeServer::start(|_| Action::Silence);
         let client =
             client(format!("127.0.0.1:{}", server.port)).timeout(MILLIS(400)).build().unwrap();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let found = client.get_or_compute("k", Lease::ttl(60), || Ok::<_, ()>("v"));
         assert_eq!(found.unwrap(), "v");
-        assert!((MILLIS(400)..MILLIS(800)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!(
+            (MILLIS(400)..MILLIS(800)).contains(&start_time.elapsed()),
+            "{:?}",
+            start_time.elapsed()
+        );
     });
 }
 

@@ -35,7 +35,7 @@ fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
 fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();
-    // A shared connection is closed by its task, slightly later.
+    // The task of a shared connection closes it slightly later.
     wait_until(|| of(client).opened == of(client).open as u64 + sum());
     all().into_iter().filter(|(_, count)| *count > 0).collect()
 }
@@ -158,7 +158,8 @@ fn check_closed(
         let client = client(at(&server)).timeout(MILLIS(500)).build().unwrap();
         drop(client.get("key"));
         wait_until(|| server.requests() == 1);
-        // If the server closes the connection while it is idle, only the next call detects this.
+        // If the server closes an idle connection, only the next call detects that the connection
+        // is closed.
         wait_until(|| {
             is_closed(&client, reason) || (server.closed() > 0 && client.get("key").is_ok())
         });
@@ -427,8 +428,8 @@ fn leases_are_counted_by_outcome() {
 #[test]
 fn shared_computations_are_counted() {
     each_client(|client| {
-        // The server never has a value, so each caller computes one or gets the value of another
-        // caller.
+        // The server never has a value, so each caller computes a value or gets the value of
+        // another caller.
         let server = FakeServer::start(|request| match &*request.verb {
             "mn" => Action::Send(b"MN\r\n".to_vec()),
             "mg" => Action::Send(b"EN\r\n".to_vec()),
@@ -442,7 +443,7 @@ fn shared_computations_are_counted() {
         for round in 1.. {
             let before = client.metrics().latency(Command::Lease).count();
             let compute = || {
-                // Waits until all lookups have ended. By then, most callers wait for this
+                // Waits until all lookups have ended. At that time, most callers wait for this
                 // computation.
                 wait_until(|| client.metrics().latency(Command::Lease).count() >= before + 4);
                 Ok::<_, Infallible>("v")

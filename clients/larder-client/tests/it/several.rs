@@ -112,7 +112,7 @@ fn unreachable_servers_do_not_affect_keys_of_other_servers() {
         let client = client(addresses).timeout(MILLIS(5000)).build().unwrap();
         let mut failed = 0;
         for key in keys(300) {
-            let begun = Instant::now();
+            let start_time = Instant::now();
             match client.get(&key) {
                 Ok(value) => assert_eq!(value.unwrap(), key),
                 Err(error) => {
@@ -121,7 +121,7 @@ fn unreachable_servers_do_not_affect_keys_of_other_servers() {
                 }
             }
             // A call to an unreachable server fails at once, without waiting for the deadline.
-            assert!(begun.elapsed() < MILLIS(2500), "{:?}", begun.elapsed());
+            assert!(start_time.elapsed() < MILLIS(2500), "{:?}", start_time.elapsed());
         }
         assert!((50..250).contains(&failed), "{failed}");
         assert!(client.get_many(&keys(300)).unwrap_err().is_fault());
@@ -183,10 +183,10 @@ fn keys_use_the_next_server_while_theirs_is_unreachable() {
         let requested = |n: usize| requested[n].lock().unwrap().len();
         assert!(requested(0) > 100 && requested(1) > 100, "{} {}", requested(0), requested(1));
         let back = FakeServer::at(TcpListener::bind(address).unwrap(), |_| Action::Reply);
-        let begun = Instant::now();
+        let start_time = Instant::now();
         while back.requests() == 0 {
             keys.iter().for_each(|key| drop(get(key)));
-            assert!(begun.elapsed() < MILLIS(2000), "{:?}", begun.elapsed());
+            assert!(start_time.elapsed() < MILLIS(2000), "{:?}", start_time.elapsed());
             thread::sleep(MILLIS(1));
         }
         let before = back.requests();
@@ -212,7 +212,7 @@ fn several_keys_use_other_servers_than_an_unreachable_one() {
         })
         .collect();
     for shared in [false, true] {
-        // Creates a client for each call: no breaker is open in a new client.
+        // Creates a client for each call, because no breaker is open in a new client.
         let client = || {
             let builder = blocking::Client::builder(&*addresses).failover(Failover::Next);
             let builder = if shared { builder.shared(1) } else { builder };

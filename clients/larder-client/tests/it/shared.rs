@@ -28,29 +28,31 @@ struct Handling;
 
 impl Waiter for Handling {
     fn wait(&self, waiting: &mut WaitCondition<'_>, time: Duration) -> Result<(), Interrupted> {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         if waiting.socket().is_none()
             && let Some(handler) = HANDLER.take()
         {
             handler();
         }
-        while !waiting.poll(time.saturating_sub(begun.elapsed())) && begun.elapsed() < time {}
+        while !waiting.poll(time.saturating_sub(start_time.elapsed()))
+            && start_time.elapsed() < time
+        {}
         Ok(())
     }
 }
 
 /// Starts a server for one connection. For each list of keys from the channel, the server reads
 /// until it has requests for all of these keys, and then sends their values in one write.
-fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
+fn controlled_server() -> (String, mpsc::Sender<&'static [&'static str]>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (say, says) = mpsc::channel::<&[&str]>();
+    let (replies, received) = mpsc::channel::<&[&str]>();
     thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let (mut requests, mut answers) = (BufReader::new(&stream), &stream);
         let mut requested = HashSet::new();
         // The loop ends when the test drops the sender.
-        for keys in says {
+        for keys in received {
             while !keys.iter().all(|key| requested.contains(*key)) {
                 let mut line = String::new();
                 if requests.read_line(&mut line).unwrap() == 0 {
@@ -63,7 +65,7 @@ fn obedient() -> (String, mpsc::Sender<&'static [&'static str]>) {
                 .unwrap();
         }
     });
-    (address, say)
+    (address, replies)
 }
 
 fn hit(key: &str) -> Vec<u8> {
@@ -77,22 +79,26 @@ fn get(client: &blocking::Client, key: &str) {
 /// Makes the nested call "n" in the thread of call "x" while that thread waits for the reading
 /// thread. `before` and `after` run before and after the nested call. The server replies in the
 /// order of `answers`.
-fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'static [&'static str]]) {
-    let (address, say) = obedient();
+fn call_while_waiting(
+    before: fn(&ServerControl),
+    after: fn(),
+    answers: &'static [&'static [&'static str]],
+) {
+    let (address, replies) = controlled_server();
     let builder = blocking::Client::builder(address).timeout(MILLIS(4000)).shared(1);
     let client = builder.waiter(Arc::new(Handling)).build().unwrap();
-    let said = Said { say, is_read: Arc::default() };
-    let begun = Instant::now();
+    let control = ServerControl { replies, is_read: Arc::default() };
+    let start_time = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
             get(&client, "y");
-            said.is_read.store(true, Ordering::Relaxed);
+            control.is_read.store(true, Ordering::Relaxed);
         });
         thread::sleep(MILLIS(50));
         scope.spawn(|| {
-            let (nested, said) = (client.clone(), said.clone());
+            let (nested, control) = (client.clone(), control.clone());
             HANDLER.set(Some(Box::new(move || {
-                before(&said);
+                before(&control);
                 get(&nested, "n");
                 after();
             })));
@@ -100,34 +106,34 @@ fn call_while_waiting(before: fn(&Said), after: fn(), answers: &'static [&'stati
         });
         thread::sleep(MILLIS(150));
         for keys in answers {
-            said.say.send(keys).unwrap();
+            control.replies.send(keys).unwrap();
             thread::sleep(MILLIS(20));
         }
     });
-    let took = begun.elapsed();
+    let took = start_time.elapsed();
     assert!(took < MILLIS(2000), "{took:?}");
     // Checks that the read permit is free for the next call.
     thread::scope(|scope| {
         let call = scope.spawn(|| get(&client, "z"));
         thread::sleep(MILLIS(20));
-        said.say.send(&["z"]).unwrap();
+        control.replies.send(&["z"]).unwrap();
         call.join().unwrap();
     });
-    assert!(begun.elapsed() - took < MILLIS(2000), "{:?}", begun.elapsed() - took);
+    assert!(start_time.elapsed() - took < MILLIS(2000), "{:?}", start_time.elapsed() - took);
 }
 
-/// Controls the server, and records whether the reading thread is done.
+/// The channel that controls the server, and whether the reading thread is done.
 #[derive(Clone)]
-struct Said {
-    say: mpsc::Sender<&'static [&'static str]>,
+struct ServerControl {
+    replies: mpsc::Sender<&'static [&'static str]>,
     is_read: Arc<AtomicBool>,
 }
 
 #[test]
 fn a_thread_that_gets_the_read_permit_may_make_a_nested_call() {
-    let read_first = |said: &Said| {
-        said.say.send(&["y"]).unwrap();
-        while !said.is_read.load(Ordering::Relaxed) {
+    let read_first = |control: &ServerControl| {
+        control.replies.send(&["y"]).unwrap();
+        while !control.is_read.load(Ordering::Relaxed) {
             thread::yield_now();
         }
     };
@@ -196,9 +202,9 @@ fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
     });
 }
 
-/// Checks that waiting calls make their own attempt to connect if the connecting call runs out of
-/// time. In this test, the first call waits so long for the first server that no time is left for
-/// the login to the second server.
+/// Checks that waiting calls make their own attempt to connect if the connecting call reaches its
+/// deadline. In this test, the first call waits so long for the first server that it has no time
+/// left for the login to the second server.
 #[test]
 fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
     const LOGIN: &[u8; 31] = b"set login 0 -1 10\r\nann secret\r\n";
@@ -214,8 +220,8 @@ fn a_connect_that_ran_out_of_time_is_retried_by_the_next_call() {
                 reader.read_exact(&mut login).unwrap();
                 assert_eq!(&login, LOGIN);
                 thread::sleep(MILLIS(300));
-                // The write may fail, because a client whose call has no time left closes the
-                // connection.
+                // The write may fail, because the client closes the connection if its call has no
+                // time left.
                 let mut written = reader.get_mut().write_all(b"STORED\r\n");
                 while written.is_ok()
                     && reader.read_line(&mut String::new()).is_ok_and(|len| len > 0)
@@ -286,7 +292,7 @@ impl Waiter for Restless {
 
 /// Makes a call and checks its value.
 fn call(client: &blocking::Client, random: u64) {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let keys: Vec<_> = (0..6).map(|n| format!("key-{random}-{n}")).collect();
     let error = match random / 64 % 8 {
         0 => client.set(&keys[0], "1", 0).err(),
@@ -303,7 +309,7 @@ fn call(client: &blocking::Client, random: u64) {
     if let Some(error) = error {
         assert!(matches!(error.kind(), ErrorKind::Interrupted), "{error}");
     }
-    assert!(begun.elapsed() < MILLIS(5000), "{:?}", begun.elapsed());
+    assert!(start_time.elapsed() < MILLIS(5000), "{:?}", start_time.elapsed());
 }
 
 #[test]
@@ -338,9 +344,9 @@ fn call_at_random(servers: usize, is_nested: bool) {
         }
     });
     restless.is_calm.store(true, Ordering::Relaxed);
-    let begun = Instant::now();
+    let start_time = Instant::now();
     (0..64).for_each(|n| call(&client, n * 64));
-    assert!(begun.elapsed() < MILLIS(2000), "{:?}", begun.elapsed());
+    assert!(start_time.elapsed() < MILLIS(2000), "{:?}", start_time.elapsed());
     let n = servers.len();
     assert_eq!(client.connections(), (n, n, 0));
 }
@@ -352,9 +358,9 @@ fn median_latency(client: &blocking::Client) -> Duration {
             .map(|thread| {
                 scope.spawn(move || {
                     let timed = |n| {
-                        let begun = Instant::now();
+                        let start_time = Instant::now();
                         get(client, &format!("key-{thread}-{n}"));
-                        begun.elapsed()
+                        start_time.elapsed()
                     };
                     (0..10).map(timed).collect::<Vec<_>>()
                 })
@@ -387,9 +393,9 @@ fn threads_that_give_up_do_not_block_others() {
             scope.spawn(move || {
                 for n in 0..20 {
                     let key = format!("key-{thread}-{n}");
-                    let begun = Instant::now();
+                    let start_time = Instant::now();
                     let called = client.get(&key);
-                    let took = begun.elapsed();
+                    let took = start_time.elapsed();
                     assert!(took < timeout + MILLIS(2000), "{took:?}");
                     match called {
                         Ok(value) => {
@@ -410,9 +416,9 @@ fn threads_that_give_up_do_not_block_others() {
     });
     let (right, late) = (right.into_inner(), late.into_inner());
     assert!(right > 50 && late > 0, "{right} {late}");
-    let begun = Instant::now();
+    let start_time = Instant::now();
     while client.get("key").is_err() {
-        assert!(begun.elapsed() < MILLIS(4000));
+        assert!(start_time.elapsed() < MILLIS(4000));
         thread::sleep(MILLIS(5));
     }
     assert_eq!(client.connections(), (1, 1, 0));

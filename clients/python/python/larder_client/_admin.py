@@ -1,5 +1,5 @@
-"""Administrative commands. Because they are rare, each command opens a connection of its own, with a socket of the
-standard library."""
+"""Administrative commands. They are rare, so each command opens a connection of its own with the standard library's
+`socket`."""
 
 import socket
 import ssl
@@ -74,10 +74,10 @@ def _value_len(line: bytes) -> int:
     """Returns the length of the value that follows this reply line, including the value's line end. Returns 0 if no
     value follows."""
     words = line.split(b" ")
-    place = {b"VALUE": 3, b"VA": 1}.get(words[0])
-    if place is None or len(words) <= place or not words[place].isdigit():
+    index = {b"VALUE": 3, b"VA": 1}.get(words[0])
+    if index is None or len(words) <= index or not words[index].isdigit():
         return 0
-    return int(words[place]) + 2
+    return int(words[index]) + 2
 
 
 def _raise_error(line: bytes, command: bytes) -> None:

@@ -26,12 +26,12 @@ def _after_fork_in_child() -> None:
     _inherited.extend(connections)
     if any(sockets):
         # Replaces the sockets with /dev/null. The descriptors stay valid, but a loop that continues in the child can no
-        # longer read from the parent's sockets.
-        nothing = os.open(os.devnull, os.O_RDWR)
+        # longer use the parent's sockets.
+        null_device = os.open(os.devnull, os.O_RDWR)
         for inherited in sockets:
             if inherited is not None and inherited.fileno() >= 0:
-                os.dup2(nothing, inherited.fileno())
-        os.close(nothing)
+                os.dup2(null_device, inherited.fileno())
+        os.close(null_device)
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
@@ -76,7 +76,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._channel._connection is self and self.transport is not None:
             if isinstance(error, ssl.SSLError):
-                # OpenSSL's number is not an error number of the system.
+                # The `errno` of this exception is a number of OpenSSL, not of the system.
                 self._channel._lost(None, _tls.describe(error, self._channel.name))
                 return
             number = error.errno if isinstance(error, OSError) else None

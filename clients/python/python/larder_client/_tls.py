@@ -20,7 +20,7 @@ _EXPIRED = 10
 #: OpenSSL's error codes for certificates whose names do not match: X509_V_ERR_HOSTNAME_MISMATCH and
 #: IP_ADDRESS_MISMATCH.
 _OTHER_NAME = frozenset([62, 64])
-#: OpenSSL's error reasons if the server replies without TLS.
+#: OpenSSL's error reasons for a server that replies without TLS.
 _NO_TLS = frozenset(["WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"])
 
 
@@ -70,8 +70,8 @@ class Tls(BaseTls):
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # As in the Rust code, names in the subject of a certificate do not count, and a certificate in `ca_file` is
-        # trusted even if another CA has signed it.
+        # As in the Rust code, the client ignores names in the subject of a certificate, and trusts a certificate in
+        # `ca_file` even if another CA has signed that certificate.
         context.hostname_checks_common_name = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self.ca_file is None:
@@ -88,7 +88,7 @@ class Tls(BaseTls):
 
 
 def _load(load: Callable[..., None], *files: Any) -> None:
-    """Loads files that `BaseTls` has already read. OpenSSL may still refuse them, because it refuses some keys and
+    """Loads files that `BaseTls` has already read. OpenSSL may still refuse the files, because it refuses some keys and
     certificates that rustls accepts."""
     try:
         load(*files)

@@ -11,7 +11,8 @@
     asyncio.run(main())
 
 All tasks of a loop share one connection per server. One write usually carries all calls that start in the same
-iteration of the loop. Requests are pipelined: they do not wait for the replies to earlier requests.
+iteration of the loop. Requests are pipelined: the client sends a request without waiting for the replies to earlier
+requests.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class _Client:
         self.encoding = encoding
         self.tls = _tls.settings(tls)
         self._is_plain = isinstance(self.serde, LegacyWrappingSerde) and self.serde.is_plain
-        #: Whether `ignore_exc` also applies to exceptions of changes.
+        #: Whether `ignore_exc` also applies to the exceptions of calls that change items.
         self._ignores_all = False
 
     def _channel_of(self, server: Server) -> _Channel:
@@ -90,7 +91,7 @@ class _Client:
         raise NotImplementedError
 
     def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
-        """Groups keys by the channel to their servers."""
+        """Groups keys by the channels to their servers."""
         raise NotImplementedError
 
     def _noreply(self, noreply: bool | None) -> bool:
@@ -215,7 +216,7 @@ class _Client:
     async def set(
         self, key: Key, value: Any, expire: int = 0, noreply: bool | None = None, flags: int | None = None
     ) -> bool | None:
-        """Stores an item, whether or not it exists. Returns True, also with `noreply`."""
+        """Stores an item, whether or not it exists. Returns True, even with `noreply`."""
         return await self._store("set", key, value, expire, noreply, flags)
 
     async def add(
@@ -252,8 +253,8 @@ class _Client:
         noreply: bool = False,
         flags: int | None = None,
     ) -> bool | None:
-        """Stores an item if the current item has this CAS. Returns True if the item was stored, False if it has another
-        CAS, and None if it does not exist. With `noreply`, always returns True."""
+        """Stores an item if the current item has this CAS. Returns True if the item was stored, False if the current
+        item has another CAS, and None if there is no current item. With `noreply`, always returns True."""
         stored: bool | None = await self._change(
             key, lambda channel: channel.cas(key, value, cas, expire, flags), noreply
         )
@@ -411,7 +412,7 @@ class Client(_Client):
         return await self._channel.version()
 
     async def stats(self, topic: str = "") -> dict[bytes, Any]:
-        """Returns a page of statistics. `topic` is one word. Without a topic, this is the general page. With
+        """Returns a page of statistics. `topic` is one word. Without a topic, returns the general page. With
         `ignore_exc`, returns an empty page after a failure. Values are converted as in the clients for threads."""
         try:
             page = await self._channel.stats(topic)
@@ -424,12 +425,12 @@ class Client(_Client):
 
 class HashClient(_Client):
     """A client of several servers for all tasks of an event loop. Each key belongs to one server. With the default
-    `hasher`, it is the same server as with `HashClient` for threads and with pymemcache.
+    `hasher`, a key belongs to the same server as with `HashClient` for threads and with pymemcache.
 
-    After repeated failures of a server, calls to it fail at once for a short time. Its keys do not move to other
-    servers. With `ignore_exc`, failed lookups are misses, and failed changes of one item return False. `set_many` then
-    returns the keys of the failed server among those not stored, and `delete_many` and `flush_all` return True. The
-    other arguments are those of `Client`.
+    After repeated failures of a server, calls to it fail at once for a short time. The keys of that server do not move
+    to other servers. With `ignore_exc`, failed lookups are misses, failed changes of one item return False, `set_many`
+    counts the keys of the failed server as not stored, and `delete_many` and `flush_all` return True. The other
+    arguments are those of `Client`.
     """
 
     def __init__(
@@ -471,7 +472,7 @@ class HashClient(_Client):
             self.add_server(server)
 
     def add_server(self, server: Server) -> None:
-        """Adds a server. It gets its share of the keys."""
+        """Adds a server. The new server gets its share of the keys."""
         server = normalize_server_spec(server)
         name = self._name(server)
         if name not in self._by_name:
@@ -479,7 +480,7 @@ class HashClient(_Client):
             self.hasher.add_node(name)
 
     def remove_server(self, server: Server) -> None:
-        """Removes a server. The other servers get its keys, and calls to it that are under way fail."""
+        """Removes a server. The other servers get its keys, and calls under way to the removed server fail."""
         name = self._name(normalize_server_spec(server))
         self.hasher.remove_node(name)
         self._by_name.pop(name).end()

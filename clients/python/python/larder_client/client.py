@@ -110,7 +110,7 @@ class _Client(BaseClient):
         self.close()
 
     def stats(self, *args: str | bytes) -> dict[bytes, Any]:
-        """Returns a page of statistics. The arguments name the page. Without arguments, this is the general page. With
+        """Returns a page of statistics. The arguments name the page. Without arguments, returns the general page. With
         `ignore_exc`, returns an empty page after a failure. Numbers are `int` and other values are `bytes`, except
         those that pymemcache converts to `float` or `bool`."""
         try:
@@ -138,8 +138,8 @@ class Client(_Client):
     time.
 
     The arguments are pymemcache's, with these differences: `socket_keepalive` and `tls_context` are not supported,
-    `socket_module` must be the standard library's, and TCP_NODELAY is always set. `tls` encrypts the connections. It is
-    `True` or a `Tls` with settings. docs/python.md lists all differences.
+    `socket_module` must be the standard library's, and TCP_NODELAY is always set. `tls` encrypts the connections, and
+    is `True` or a `Tls` with settings. docs/python.md lists all differences.
     """
 
     def __init__(

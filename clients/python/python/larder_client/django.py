@@ -27,16 +27,17 @@ def _shared_client(servers: Any, options: dict[str, Any]) -> larder_client.HashC
     client = found()
     if client is None:
         _clients.append((servers, options, larder_client.HashClient(servers, **options)))
-        # Another thread may have appended a client first. All threads use the first client in the list.
+        # Another thread may have appended a client with the same settings first. All threads use the first of these
+        # clients.
         client = found()
         assert client is not None
     return client
 
 
 class LarderCache(BaseMemcachedCache):
-    """Stores `bytes`, `str` and `int` without pickling them: `incr` works, and other programs can read the values.
-    Pickles all other values. A serde in `OPTIONS` replaces this conversion. The connections stay open between requests,
-    and all threads of a process share them."""
+    """Stores `bytes`, `str` and `int` without pickling them, so that `incr` works and other programs can read the
+    values. Pickles all other values. A serde in `OPTIONS` replaces this conversion. The connections stay open between
+    requests, and all threads of a process share them."""
 
     def __init__(self, server: Any, params: dict[str, Any]) -> None:
         super().__init__(server, params, library=larder_client, value_not_found_exception=KeyError)
@@ -54,4 +55,5 @@ class LarderCache(BaseMemcachedCache):
         return _shared_client(self.client_servers, self._options)
 
     def close(self, **kwargs: Any) -> None:
-        """Does nothing. Django calls this after each request, but the connections stay open for the next request."""
+        """Does nothing. Django calls this method after each request, but the connections stay open for the next
+        request."""

@@ -1,4 +1,5 @@
-"""A client of several servers. Each key belongs to one server. By default, it is the same server as with pymemcache."""
+"""A client of several servers. Each key belongs to one server. By default, a key belongs to the same server as with
+pymemcache."""
 
 import socket
 import time
@@ -17,7 +18,7 @@ from .serde import Deserializer, Serde, Serializer
 
 class RendezvousHash:
     """Rendezvous hashing (highest random weight): each pair of node and key has a hash, and a key belongs to the node
-    with its highest hash. Adding or removing a node moves only the keys of that node."""
+    whose pair with the key has the highest hash. Adding or removing a node moves only keys to or from that node."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class RendezvousHash:
 
 
 class Hasher(Protocol):
-    """A method that chooses the server of a key."""
+    """An algorithm that chooses the server of a key."""
 
     def add_node(self, node: str) -> None: ...
 
@@ -56,7 +57,7 @@ class Hasher(Protocol):
 
 
 class _Failures:
-    """The number of a server's failed retries, and the time of its last failure."""
+    """The number of failed retries of a server, and the time of the last failure."""
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -71,9 +72,9 @@ class HashClient:
     """A client of several servers, for any number of threads.
 
     After a failure, the client retries a server up to `retry_attempts` times, at least `retry_timeout` seconds apart.
-    Between the retries, it sends no calls to the server and raises no exceptions: lookups are misses, and changes of
-    one item return False. After the last failed retry, the server is dead. The other servers get its keys until the
-    client adds it again, after `dead_timeout` seconds.
+    Between the retries, the client sends no calls to the server and raises no exceptions: lookups are misses, and
+    changes of one item return False. After the last failed retry, the server is dead. The other servers get its keys
+    until the client adds it again, after `dead_timeout` seconds.
 
     The other arguments are those of `Client`, or of `PooledClient` with `use_pooling`.
     """
@@ -157,7 +158,7 @@ class HashClient:
         return server, port
 
     def add_server(self, server: Server, port: int | None = None) -> None:
-        """Adds a server. It gets its share of the keys."""
+        """Adds a server. The new server gets its share of the keys."""
         server = self._server(server, port)
         kind: Callable[..., Client | PooledClient] = PooledClient if self.use_pooling else self.client_class
         name = self._make_client_key(server)
@@ -173,14 +174,15 @@ class HashClient:
         self.hasher.remove_node(self._make_client_key(server))
 
     def _revive(self) -> None:
-        """Adds the servers again that have been dead for `dead_timeout` seconds. Checks this at most once per
-        `dead_timeout`."""
+        """Adds servers again after they have been dead for `dead_timeout` seconds. Checks the dead servers at most once
+        per `dead_timeout`."""
         now = time.time()
         if now - self._last_dead_check_time <= self.dead_timeout:
             return
         self._last_dead_check_time = now
         for server, since in list(self._dead_clients.items()):
-            # `pop` returns the server to only one of several concurrent threads, and that thread adds it.
+            # If several threads run this code concurrently, `pop` succeeds in only one of them, and that thread adds
+            # the server.
             if now - since > self.dead_timeout and self._dead_clients.pop(server, None) is not None:
                 self.add_server(server)
 
@@ -323,8 +325,8 @@ class HashClient:
     set_multi = set_many
 
     def get_many(self, keys: Iterable[Key], gets: bool = False, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """Returns a dictionary with the values of the keys that exist. With `gets`, its values are pairs of value and
-        CAS. Sends one batch of requests to each server."""
+        """Returns a dictionary with the values of the keys that exist. With `gets`, the dictionary contains pairs of
+        value and CAS instead of values. Sends one batch of requests to each server."""
         batches, _ = self._by_client(keys)
         found: dict[Any, Any] = {}
         for name, batch in batches.items():

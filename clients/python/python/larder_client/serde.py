@@ -31,15 +31,15 @@ class Serde(Protocol):
 
 
 class PickleSerde:
-    """Stores `bytes`, `str` and `int` without pickling them: other programs can read the values, and `incr` works.
-    Pickles all other values. Never use this serde with a cache that untrusted programs can write to, because unpickling
-    executes code."""
+    """Stores `bytes`, `str` and `int` without pickling them, so that other programs can read the values and `incr`
+    works. Pickles all other values. Never use this serde with a cache that untrusted programs can write to, because
+    unpickling executes code."""
 
     def __init__(self, pickle_version: int = DEFAULT_PICKLE_VERSION) -> None:
         self._pickle_version = pickle_version
 
     def serialize(self, key: Any, value: Any) -> tuple[bytes, int]:
-        # Pickles values of derived classes: a read must restore the class.
+        # Pickles values of derived classes, because a read must restore the class.
         kind = type(value)
         if kind is bytes:
             return value, FLAG_BYTES
@@ -50,8 +50,8 @@ class PickleSerde:
         return pickle.dumps(value, self._pickle_version), FLAG_PICKLE
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
-        """Returns `None`, a miss, for a value that cannot be unpickled, for example because its class no longer
-        exists."""
+        """Converts stored bytes and flags to a value. Returns `None`, as for a miss, if the value cannot be unpickled,
+        for example because its class no longer exists."""
         if flags & FLAG_TEXT:
             return value.decode()
         if flags & (FLAG_INTEGER | FLAG_LONG):
@@ -65,8 +65,8 @@ class PickleSerde:
 
 
 class CompressedSerde:
-    """Compresses the output of another serde if the output has more than `min_compress_len` bytes and compression does
-    not make it longer. A `min_compress_len` of 0 disables compression."""
+    """Compresses the output of another serde if the output has more than `min_compress_len` bytes and the compressed
+    output is not longer. A `min_compress_len` of 0 disables compression."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-//! The calls of an asyncio client to one server. They share a connection.
+//! The calls of an asyncio client to one server. All calls share a connection.
 //!
 //! Python's event loop does the I/O, and no function here blocks. A call returns a future of the
 //! loop. The future gets its result when the reply arrives:
@@ -10,8 +10,8 @@
 //!   future ◀── pipeline ◀── _receive() ◀─ the protocol's data_received()
 //! ```
 //!
-//! No Python code may run while the state is locked, because Python code may call the channel. This
-//! includes destructors of Python objects.
+//! No Python code may run while the state is locked, because Python code may call the channel.
+//! Such code includes the destructors of Python objects.
 //!
 //! | file | contains |
 //! |---|---|
@@ -97,7 +97,7 @@ impl Channel {
     }
 
     /// Looks up an item. The result is the value, or with a serde, a pair of stored bytes and
-    /// flags. It is None if the item does not exist.
+    /// flags. The result is None if the item does not exist.
     fn get<'py>(slf: &Bound<'py, Self>, key: &Object<'py>) -> PyResult<Object<'py>> {
         let settings = slf.get().settings()?;
         let name = settings.keys.check(key)?;
@@ -125,8 +125,8 @@ impl Channel {
         Self::begin(slf, Reading::ValueAndCas, &request)
     }
 
-    /// Looks up items. The result is a dictionary. It maps each key that exists to a result as in
-    /// `get`, or as in `gets` if `cas` is set.
+    /// Looks up items. The result is a dictionary that maps each existing key to the result of
+    /// `get`, or to the result of `gets` if `cas` is set.
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Object<'py>,
@@ -155,7 +155,7 @@ impl Channel {
     }
 
     /// Stores an item if the current item has this CAS. The result is True if the item was stored,
-    /// False if it has another CAS, and None if it does not exist.
+    /// False if the current item has another CAS, and None if there is no current item.
     fn cas<'py>(
         slf: &Bound<'py, Self>,
         key: &Object<'py>,
@@ -266,7 +266,7 @@ impl Channel {
     }
 
     /// Handles the loss of the connection. If `number` and `text` are `None`, the server has closed
-    /// it.
+    /// the connection.
     #[pyo3(signature = (number, text))]
     fn _lost(slf: &Bound<'_, Self>, number: Option<i32>, text: Option<String>) -> PyResult<()> {
         let error = match (number, text) {
@@ -317,8 +317,8 @@ impl Channel {
     }
 
     /// Sends the queued calls, unless writing is paused. If there is no connection, starts to open
-    /// one instead. If the connection was idle, sends in the next iteration: the loop can then
-    /// first detect whether the server has closed the connection.
+    /// one instead. If the connection was idle, sends in the next iteration, so that the loop first
+    /// detects whether the server has closed the connection.
     fn _flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this, now) = (slf.py(), slf.get(), Instant::now());
         this.with(|state| state.is_scheduled = false);
@@ -434,8 +434,8 @@ impl Channel {
                 let text = "the client belongs to another event loop that is still running";
                 return Err(PyRuntimeError::new_err(text));
             }
-            // A stopped loop may run again later, so its waiting calls fail now. A closed loop
-            // never runs again, and accepts no results.
+            // A stopped loop may run again later, so the calls that wait in this loop fail now. A
+            // closed loop never runs again, and accepts no results.
             if !old.call_method0(py, "is_closed")?.is_truthy(py)? {
                 Self::_end(slf)?;
             }
@@ -520,14 +520,15 @@ impl Channel {
         }
     }
 
-    /// Cancels the calls in `some` whose futures are done: no caller waits for their results.
+    /// Cancels each call in the result of `select` whose future is done, because no caller waits for
+    /// the result of such a call.
     fn cancel_unwanted(
         &self,
         py: Python<'_>,
-        some: impl FnOnce(&Pipeline<Ticket>) -> Vec<(CallId, Py<PyAny>)>,
+        select: impl FnOnce(&Pipeline<Ticket>) -> Vec<(CallId, Py<PyAny>)>,
     ) -> PyResult<()> {
-        let some = self.with(|state| some(&state.pipeline)).unwrap_or_default();
-        for (id, future) in some {
+        let calls = self.with(|state| select(&state.pipeline)).unwrap_or_default();
+        for (id, future) in calls {
             if future.call_method0(py, intern!(py, "done"))?.is_truthy(py)? {
                 let ticket = self.with(|state| state.pipeline.cancel(id, Instant::now()));
                 drop(ticket);
@@ -540,7 +541,7 @@ impl Channel {
     /// are queued calls to send.
     ///
     /// # Errors
-    /// A result's delivery raised an exception that ends the program, such as `KeyboardInterrupt`.
+    /// Delivering a result raised an exception that ends the program, such as `KeyboardInterrupt`.
     fn settle(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let settled = this.with(|state| {
@@ -567,8 +568,8 @@ impl Channel {
         interrupted
     }
 
-    /// Makes the loop call `_tick` at the pipeline's next deadline, unless a timer for an earlier
-    /// time is set.
+    /// Sets a timer of the loop that calls `_tick` at the pipeline's next deadline, unless a timer
+    /// for an earlier time is set.
     fn set_timer(slf: &Bound<'_, Self>, now: Instant) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let due = this.with(|state| {

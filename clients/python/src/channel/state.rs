@@ -7,8 +7,8 @@ use pyo3::types::PyBytes;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// After this idle time, the server may have closed the connection. `_flush` then lets the loop
-/// poll the connection before it sends.
+/// If the connection was idle for at least this time, `_flush` sends in the next iteration of the
+/// loop. The loop then first detects whether the server has closed the connection.
 const IDLE_TIME_MIN: Duration = Duration::from_millis(2);
 /// The state that belongs to one event loop.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct State {
     /// Whether the loop has polled the connection since the last send.
     pub(super) is_checked: bool,
     /// Whether the last output contained only one call. If so, the next call is probably also the
-    /// only one in its iteration.
+    /// only call in its iteration of the loop.
     pub(super) was_alone: bool,
     /// The time of the last send or receive.
     pub(super) used: Instant,
@@ -41,8 +41,8 @@ pub(super) enum Step {
     Nothing,
     /// Open a connection first.
     Open,
-    /// Let the loop poll the connection first: the loop then detects whether the server has closed
-    /// the connection.
+    /// Send in the next iteration of the loop. The loop then first detects whether the server has
+    /// closed the connection.
     Look(Py<PyAny>),
     Write(Py<PyAny>, Py<PyBytes>),
 }

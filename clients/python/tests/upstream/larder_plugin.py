@@ -28,7 +28,7 @@ LOOK_UPS = {b"get", b"gets", b"gat", b"gats", b"stats"}
 #: The server's replies to requests for which the mock has no reply. pymemcache sends these requests with `noreply`.
 USUAL = {b"delete": b"DELETED\r\n", b"incr": b"1\r\n", b"flush_all": b"OK\r\n", **dict.fromkeys(STORES, b"STORED\r\n")}
 
-#: The server's replies where the mock raises an exception instead.
+#: The server's reply for each exception that a mock raises instead of a reply.
 ANSWERS = {
     larder_client.MemcacheClientError: b"CLIENT_ERROR mock\r\n",
     larder_client.MemcacheUnknownError: b"UNKNOWN\r\n",
@@ -57,7 +57,7 @@ class Script:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
-        # The client may have closed its connection.
+        # The client may have closed the connection.
         with connection, contextlib.suppress(ConnectionError):
             data = b""
             while piece := connection.recv(1 << 20):

@@ -3,7 +3,7 @@
 require "timeout"
 
 module Larder
-  # Client#get returns this for a missing key if the call has the option cache_nils.
+  # Client#get returns this object for a missing key if the call has the option cache_nils.
   NOT_FOUND = Object.new.freeze
 
   # A client for any number of threads. All threads share its connections.
@@ -20,7 +20,8 @@ module Larder
       pool: 64,
       # Whether the keys of an unreachable server move to other servers.
       failover: true,
-      # The login on each connection, with memcached's text protocol. Default: MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
+      # The user name and the password for the login on each connection, with memcached's text protocol. Default:
+      # MEMCACHE_USERNAME and MEMCACHE_PASSWORD.
       username: nil,
       password: nil,
       # Encrypts connections with TLS: true, or a hash of settings. ca_file, cert_file and key_file are PEM files, and
@@ -233,8 +234,9 @@ module Larder
     end
     alias flush_all flush
 
-    # Returns a hash with a page of statistics from each server. The types :items, :slabs and :settings select these
-    # pages, and any other type selects the general page. A page is nil if its server is unreachable or does not reply.
+    # Returns a hash with a page of statistics from each server. The types :items, :slabs and :settings select the pages
+    # of these names, and any other type selects the general page. A page is nil if its server is unreachable or does
+    # not reply.
     def stats(type = nil)
       type = nil unless %i[items slabs settings].include?(type)
       by_server { |server| server.stats(type.to_s) }
@@ -297,8 +299,8 @@ module Larder
       tls = tls(ssl)
       timeouts = [socket_timeout, connect_timeout]
       @connections = Connections.new(servers, timeouts, pool, failover, login, tls)
-      # Calls to one specific server use a Connections object for only this server. If there is only one server, these
-      # calls use @connections.
+      # Calls to a specific server use a Connections object that contains only this server. If the client has only one
+      # server, these calls use @connections.
       @each = servers.to_h do |server|
         [server[0], servers.size == 1 ? @connections : Connections.new([server], timeouts, 1, false, login, tls)]
       end
@@ -346,7 +348,7 @@ module Larder
       left.positive? ? left : ttl
     end
 
-    # Converts a number to whole seconds. Rounds up: half a second must not become 0, because 0 means no expiry.
+    # Converts a number to whole seconds. Rounds up, because half a second must not become 0, which means no expiry.
     def seconds(ttl)
       seconds = ttl.respond_to?(:ceil) ? ttl.ceil : ttl.to_i
       raise ArgumentError, "the ttl must not be negative: #{ttl}" if seconds.negative?

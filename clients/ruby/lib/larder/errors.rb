@@ -8,7 +8,8 @@ module Larder
       @ambiguous = ambiguous
     end
 
-    # Returns whether the requested change may have happened. If false, it has not happened and will not happen.
+    # Returns whether the requested change may have happened. If the result is false, the change has not happened and
+    # will not happen.
     def ambiguous?
       @ambiguous
     end

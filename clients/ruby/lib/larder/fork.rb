@@ -4,7 +4,7 @@ module Larder
   # Handles forks: a forked child drops its parent's sockets and opens its own.
   module Fork
     # The clients of this process. WeakMap drops a pair when the garbage collector frees its value, so each client is
-    # both key and value. With another value, the map could yield clients that are about to be freed.
+    # both key and value. If the value were another object, the map could yield clients that are about to be freed.
     CLIENTS = ObjectSpace::WeakMap.new
 
     # Registers a new client.

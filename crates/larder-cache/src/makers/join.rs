@@ -1,4 +1,4 @@
-//! Makes a thread or task the maker of a value, or lets it wait for the current maker.
+//! Makes a thread or a task the maker of a value, or waits for the current maker.
 
 use super::table::{self, Flight, Id, Name, lock, stack};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ pub(crate) enum JoinOutcome {
 }
 
 /// Makes the caller the maker of a value, or blocks the thread until the current maker ends. If
-/// that maker waits for the caller, waiting would be a deadlock, so the caller becomes an
+/// that maker waits for the caller, waiting would cause a deadlock, so the caller becomes an
 /// additional maker.
 pub(crate) fn join(cache: u64, key: &[u8]) -> JoinOutcome {
     let flight = match start(cache, key) {
@@ -114,7 +114,7 @@ impl Drop for TaskWait {
 /// The right to make a value. If it is dropped before [`MakerGuard::finish`], the maker has failed.
 pub(crate) struct MakerGuard {
     /// The name and flight in the table; `None` if the caller makes a value because waiting for the
-    /// current maker would be a deadlock.
+    /// current maker would cause a deadlock.
     registered: Option<(Name, Arc<Flight>)>,
 }
 

@@ -1,5 +1,5 @@
-//! Ensures that at most one maker per key runs at a time, in all threads and tasks, unless waiting
-//! for it would be a deadlock.
+//! Ensures that at most one maker per key runs at a time, in all threads and tasks. If waiting for
+//! the maker would cause a deadlock, the caller becomes an additional maker.
 //!
 //! | file | contents |
 //! |---|---|

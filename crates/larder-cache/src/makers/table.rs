@@ -2,15 +2,15 @@
 //!
 //! All caches of the process share one table. Each value that is being made is a *flight*, with an
 //! edge to each flight that its maker waits for. Before a thread or a task waits for a flight, it
-//! follows these edges. If they lead to a flight whose maker is further up its own stack, a wait
-//! would be a deadlock:
+//! follows the edges from that flight. If they lead to a flight whose maker is on the stack of the
+//! waiting thread or task, waiting would cause a deadlock:
 //!
 //! ```text
 //!   maker of a, waits for b ──▶ maker of b, requests a ──▶ a waits for b: the maker of b makes a itself
 //! ```
 //!
-//! A task's stack is the stack of the thread that polls it: each poll of a maker's future adds its
-//! flight, and removes it at the end of the poll.
+//! A task's stack is the stack of the thread that polls it: each poll of a maker's future pushes
+//! the maker's flight on this stack, and pops it when the poll returns.
 
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -35,8 +35,8 @@ thread_local! {
 pub(super) struct Table {
     last_id: Id,
     making: HashMap<Name, Arc<Flight>>,
-    /// The edges: for each flight, the flights that its maker waits for. A flight may occur several
-    /// times.
+    /// The edges: for each flight, the flights that its maker waits for. A list may contain the
+    /// same flight several times.
     waiting: HashMap<Id, Vec<Arc<Flight>>>,
     /// For each flight, the wakers of the tasks that wait for it. The inner key identifies the
     /// wait.
@@ -52,7 +52,8 @@ pub(super) struct Flight {
     pub(super) outcome: OnceLock<Option<Bytes>>,
 }
 
-/// Locks the table. The holder must not wake or drop a waker, because that may run arbitrary code.
+/// Locks the table. The holder of the lock must not wake or drop a waker, because a waker may run
+/// arbitrary code.
 pub(super) fn lock() -> MutexGuard<'static, Table> {
     // No code panics while it holds this lock, so the lock is never poisoned.
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)

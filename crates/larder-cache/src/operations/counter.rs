@@ -32,9 +32,9 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// The value is the number in decimal digits, with `-` before a negative one. [`Cache::get`]
-    /// and [`Cache::insert`] read and set it. [`crate::Stats`] count neither a lookup nor an
-    /// insertion. [`crate::Builder::item_size_max`] does not limit counters.
+    /// The value is the number in decimal digits, with a leading `-` if the number is negative.
+    /// [`Cache::get`] and [`Cache::insert`] read and set it. [`crate::Stats`] count neither a
+    /// lookup nor an insertion. [`crate::Builder::item_size_max`] does not limit counters.
     ///
     /// # Errors
     /// [`CounterError`]: nothing changed.

@@ -37,8 +37,8 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// Values expire at whole seconds of the cache's clock, so directly after an insert the time
-    /// can already be up to a second less than the TTL: see [`crate::InsertOptions::ttl`].
+    /// Values expire at whole seconds of the cache's clock, so the time can be up to a second less
+    /// than the TTL even directly after an insert: see [`crate::InsertOptions::ttl`].
     #[must_use]
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Option<Ttl> {
         let expiry = self.core.claim().expiry(key.as_ref())?;
@@ -62,8 +62,8 @@ impl Cache {
 impl Claim<'_> {
     fn expiry(&mut self, key: &[u8]) -> Option<Expiry> {
         let key = self.hashed(key);
-        let shown = self.context().describe(key, |item| item.attributes.expiry);
-        if let Lookup::Hit(expiry) = shown { Some(expiry) } else { None }
+        let lookup = self.context().describe(key, |item| item.attributes.expiry);
+        if let Lookup::Hit(expiry) = lookup { Some(expiry) } else { None }
     }
 
     fn expire(&mut self, key: &[u8], expiry: Expiry) -> Result<bool, InsertError> {

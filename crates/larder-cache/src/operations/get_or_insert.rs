@@ -28,12 +28,12 @@ impl Cache {
     /// # }
     /// ```
     ///
-    /// If several threads request the same missing value, only one of them calls its maker, and the
-    /// others wait for the value. If the maker panics, one of the waiting threads calls its own
-    /// maker. A maker may use this cache and others. If the thread that makes the value waits for
-    /// the calling thread, waiting would be a deadlock, so the call runs its own `make`. If the
-    /// value can't be stored, for example because it is too large, the call returns it without
-    /// storing it.
+    /// If several threads request the same missing value, only one of them calls its maker
+    /// (`make`), and the others wait for the value. If the maker panics, one of the waiting threads
+    /// calls its own maker. A maker may use this cache and others. If the thread that makes the
+    /// value waits for the calling thread, waiting would cause a deadlock, so the call runs its own
+    /// `make`. If the value can't be stored, for example because it is too large, the call returns
+    /// it without storing it.
     pub fn get_or_insert_with<M: Into<Insertion>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -46,8 +46,8 @@ impl Cache {
     /// Does the same as [`Cache::get_or_insert_with`], for makers that may fail.
     ///
     /// # Errors
-    /// The error of this call's own `make`. Waiting calls do not receive it: one of them calls its
-    /// own maker.
+    /// The error of this call's own `make`. Waiting calls do not receive this error: one of these
+    /// calls runs its own maker.
     pub fn try_get_or_insert_with<M: Into<Insertion>, E>(
         &self,
         key: impl AsRef<[u8]>,
@@ -81,14 +81,15 @@ impl Cache {
     /// ```
     ///
     /// Of the threads and tasks that request the same missing value, by this method or by
-    /// [`Cache::get_or_insert_with`], only one runs its maker. Tasks wait for the value without
-    /// blocking their thread. If the maker panics, or if the future of its call is dropped, one of
-    /// the waiting calls runs its own maker. `make` is not polled if there is a value.
+    /// [`Cache::get_or_insert_with`], only one runs its maker (`make`). Tasks wait for the value
+    /// without blocking their thread. If the maker panics, or if the future of its call is dropped,
+    /// one of the waiting calls runs its own maker. `make` is not polled if there is a value.
     ///
     /// A maker may use this cache and others. If the maker of the value depends on this call,
-    /// waiting would be a deadlock, so the call awaits its own `make`. The cache detects a call
-    /// that the maker's own future polls, at any depth, and makers that wait for each other. It
-    /// cannot detect the following dependencies, which make the calls wait forever:
+    /// waiting would cause a deadlock, so the call awaits its own `make`. The cache detects a
+    /// dependency if the maker's own future polls this call, at any depth, or if makers wait for
+    /// each other. The cache cannot detect the following dependencies, which make the calls wait
+    /// forever:
     ///
     /// - The maker waits for another task or thread, which requests the same key.
     /// - A task calls [`Cache::get_or_insert_with`] while the maker is a task of the same thread:
@@ -109,8 +110,8 @@ impl Cache {
     /// Does the same as [`Cache::get_or_insert_async`], for makers that may fail.
     ///
     /// # Errors
-    /// The error of this call's own `make`. Waiting calls do not receive it: one of them runs its
-    /// own maker.
+    /// The error of this call's own `make`. Waiting calls do not receive this error: one of these
+    /// calls runs its own maker.
     pub async fn try_get_or_insert_async<M: Into<Insertion>, E>(
         &self,
         key: impl AsRef<[u8]>,

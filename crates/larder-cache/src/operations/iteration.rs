@@ -31,13 +31,13 @@ impl Cache {
     /// The iterator is weakly consistent. It returns each key that exists during the whole
     /// iteration at least once, in no particular order. It may return a key again if a write moves
     /// the item within the index. If thousands of items move between two steps, it reads a part of
-    /// the index again, and returns the keys of this part again. It may or may not return a key that
-    /// is stored or removed during the iteration.
+    /// the index again, and returns the keys of this part again. The iterator may or may not return
+    /// a key that is stored or removed during the iteration.
     ///
     /// The iterator reads about 64 keys in each step, and pins no items between two steps, so the
     /// caller may take any time and may use the cache. For each iterator, the cache keeps up to 32
-    /// KiB of reports about moved items. The iterator visits the whole index, and its keys do not
-    /// count as lookups or uses.
+    /// KiB of reports about moved items. The iterator visits the whole index. [`crate::Stats`] do
+    /// not count its keys as lookups, and eviction does not count them as uses.
     #[must_use]
     pub fn keys(&self) -> Keys<'_> {
         let walk = self.core.claim().walk();
@@ -45,8 +45,8 @@ impl Cache {
     }
 
     /// Returns an iterator over all keys and copies of their values. It has the properties of
-    /// [`Cache::keys`]. It looks up each value just before it returns the value, and omits values
-    /// that were removed after it had read their keys.
+    /// [`Cache::keys`]. The iterator looks up each value just before it returns the value, and
+    /// omits values that were removed after it had read their keys.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -92,9 +92,9 @@ impl Cache {
 struct Exchange<'v> {
     /// The new value; `None` removes the item.
     value: Option<&'v [u8]>,
-    /// The new expiry; `None` keeps the old one.
+    /// The new expiry; `None` keeps the old expiry.
     expiry: Option<Expiry>,
-    /// The names of the new tags; `None` keeps the old ones.
+    /// The names of the new tags; `None` keeps the old tags.
     tags: Option<&'v [Box<[u8]>]>,
 }
 

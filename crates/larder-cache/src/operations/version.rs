@@ -50,7 +50,7 @@ impl Cache {
         self.core.claim().read_versioned(key.as_ref())
     }
 
-    /// Stores a copy of `value` under `key` if the value there still has this version. The stored
+    /// Stores a copy of `value` under `key` if the current value still has this version. The stored
     /// value has neither an expiry nor tags.
     ///
     /// # Errors
@@ -89,10 +89,10 @@ impl Cache {
 impl Claim<'_> {
     fn read_versioned(&mut self, key: &[u8]) -> Option<(Bytes, Version)> {
         let key = self.hashed(key);
-        let shown = self.context().content(key, |content| {
+        let lookup = self.context().content(key, |content| {
             Some((copy_of_value(&content.value).into(), Version(content.cas)))
         });
-        if let Lookup::Hit(shown) = shown { shown } else { None }
+        if let Lookup::Hit(result) = lookup { result } else { None }
     }
 
     fn swap(

@@ -41,8 +41,8 @@ pub trait Codec<K: ?Sized, V> {
     /// The error of encoding or decoding.
     type Error: Error + Send + Sync + 'static;
 
-    /// Appends the bytes of a key: 1 to [`crate::KEY_LEN_MAX`], including the bytes of
-    /// [`crate::Typed::prefix`].
+    /// Appends the encoded key. Together with [`crate::Typed::prefix`], a key must have 1 to
+    /// [`crate::KEY_LEN_MAX`] bytes.
     ///
     /// # Errors
     /// The key can't be encoded.

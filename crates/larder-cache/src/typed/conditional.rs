@@ -54,7 +54,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         Some((self.codec.decode(&value).ok()?, version))
     }
 
-    /// Stores `value` under `key` if the value there still has this version. The stored value has
+    /// Stores `value` under `key` if the current value still has this version. The stored value has
     /// neither an expiry nor tags.
     ///
     /// ```

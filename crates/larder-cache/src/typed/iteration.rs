@@ -22,7 +22,7 @@ impl<K: ?Sized, V, C: DecodeKey<K>> Typed<K, V, C> {
     /// ```
     ///
     /// The iterator omits keys that the codec can't decode. If another type uses keys with this
-    /// prefix, the iterator may return them as wrong keys of this type.
+    /// prefix, the iterator may return these keys as wrong keys of this type.
     pub fn keys(&self) -> impl Iterator<Item = C::Owned> + use<'_, K, V, C> {
         self.cache.keys().filter_map(|key| self.decode_key(&key))
     }

@@ -94,7 +94,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         if let Some(value) = self.made(made, own)? {
             return Ok(value);
         }
-        // The maker was not polled, because there was a value of another type.
+        // The cache did not poll the maker, because there was a value of another type.
         let value = make.await?;
         let _ = self.insert_with(key, &value, options);
         Ok(value)

@@ -119,8 +119,8 @@ fn a_dropped_maker_lets_a_waiting_thread_make_the_value() {
     assert!(maker.poll().is_pending());
     thread::scope(|scope| {
         let thread = scope.spawn(|| cache.get_or_insert_with("key", || "thread"));
-        // The thread either already waits for the maker, or will find no maker. In both cases, the
-        // thread has to make the value.
+        // The thread either waits for the maker already, or finds no maker later. In both cases,
+        // the thread has to make the value.
         thread::sleep(Duration::from_millis(20));
         drop(maker);
         assert_eq!(thread.join().unwrap(), "thread");
@@ -217,7 +217,7 @@ fn makers_of_tasks_that_need_each_other_do_not_wait_forever() {
     gate.set(true);
     assert_eq!(one.poll(), made("outer"));
     assert!(two.is_woken());
-    // The first task has made the value of the second one.
+    // The value that the first task made is also the value of the second task.
     assert_eq!(two.poll(), made("outer"));
 }
 

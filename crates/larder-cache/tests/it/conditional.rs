@@ -112,7 +112,7 @@ fn an_update_keeps_stores_or_removes_the_value() {
     cache.insert_with("key", "old", tagged).unwrap();
     let keep = cache.update("key", |_| Update::<&str>::Keep);
     assert_eq!(keep.unwrap().unwrap(), "old");
-    // A replaced value keeps expiry and tags. Large values are in several pieces.
+    // `Update::Replace` keeps the expiry and the tags. A large value consists of several pieces.
     let large = vec![7; 300_000];
     let replaced = cache.update("key", |_| Update::Replace(large.clone()));
     assert_eq!(replaced.unwrap().unwrap(), large);
@@ -121,7 +121,7 @@ fn an_update_keeps_stores_or_removes_the_value() {
     assert_eq!(shorter.unwrap().unwrap().len(), 299_999);
     cache.drop_tag("tag");
     assert!(!cache.contains("key"));
-    // An inserted value has options of its own.
+    // `Update::Insert` replaces the expiry and the tags.
     let options = InsertOptions::new().ttl(Duration::from_secs(5)).tag("other");
     cache.update("key", |_| Update::Insert("new", options.clone())).unwrap();
     assert!(left(&cache, "key") <= 5.0);
@@ -282,9 +282,9 @@ fn a_touch_sets_the_time_that_is_left() {
     assert_eq!((cache.touch("", None), cache.ttl([0; 2000])), (Ok(false), None));
     let before = cache.stats();
     cache.touch("key", Some(Duration::ZERO)).unwrap();
-    let begun = std::time::Instant::now();
+    let start_time = std::time::Instant::now();
     while cache.ttl("key").is_some() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the value expires");
+        assert!(start_time.elapsed() < Duration::from_secs(30), "the value expires");
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!((cache.stats().hits, cache.stats().misses), (before.hits, before.misses));

@@ -35,9 +35,9 @@ fn values_come_back_as_they_were() {
     assert_eq!(pages.get(&key(7)), None);
     let ttl = InsertOptions::new().ttl(Duration::from_millis(1));
     pages.insert_with(&key(8), &page(8), ttl).unwrap();
-    let begun = std::time::Instant::now();
+    let start_time = std::time::Instant::now();
     while pages.get(&key(8)).is_some() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the value expires");
+        assert!(start_time.elapsed() < Duration::from_secs(30), "the value expires");
         thread::sleep(Duration::from_millis(20));
     }
 }

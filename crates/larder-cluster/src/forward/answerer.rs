@@ -1,5 +1,5 @@
-//! Answers the requests that other nodes forward. Each client connection of such a node has a
-//! session here.
+//! Answers the requests that other nodes forward. Each client connection of a forwarding node has a
+//! session on this node.
 
 use super::change_relay::ChangeRelay;
 use super::conversation::conversation_of;
@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// How long a node keeps its connections for forwarded requests open while it shuts down. In this
-/// time, peers can move their requests to the next leader.
+/// How long a node keeps its connections for forwarded requests open while it shuts down. During
+/// this time, peers can move their requests to the next leader.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 /// The answerer closes a connection after this time without a new lease.
 const LEASE_SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -373,7 +373,7 @@ struct Conversations<'a> {
     leased_at: Instant,
     /// Frames that are not sent yet.
     out: Vec<u8>,
-    /// The time at which this connection noticed that the node shuts down; `None` before.
+    /// The time at which this connection noticed that the node is shutting down; `None` before.
     stopped_at: Option<Instant>,
 }
 
@@ -457,9 +457,9 @@ impl Conversations<'_> {
         Ok(())
     }
 
-    /// Continues to answer a conversation if it is in the state `state`. If the lease has ended,
-    /// the conversation waits for the next lease: the peer may already have reported the
-    /// conversation's requests as failed.
+    /// Continues a conversation if its state is `state`. If the lease has ended, the conversation
+    /// waits for the next lease: the peer may already have reported the conversation's requests as
+    /// failed.
     fn resume(&mut self, route: u64, state: State, engine: &mut erased::Handle) {
         let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
         let Some(conversation) = conversation else { return };
@@ -531,9 +531,9 @@ fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
 /// The routes whose wakers were called. The serving thread resumes their conversations.
 struct WokenRoutes {
     routes: Mutex<Vec<u64>>,
-    /// The other end of `polled`. A waker that adds a route to an empty list writes a byte here,
-    /// which wakes the polling thread.
-    end: UnixStream,
+    /// The other end of `polled`. A waker that adds a route to an empty list writes a byte to this
+    /// socket, which wakes the polling thread.
+    wake_writer: UnixStream,
     polled: UnixStream,
 }
 
@@ -548,7 +548,7 @@ impl Wake for RouteWaker {
         if routes.is_empty() {
             // The write fails if the socket is full. The polling thread then wakes because of an
             // earlier byte.
-            let _ = (&self.woken.end).write(&[0]);
+            let _ = (&self.woken.wake_writer).write(&[0]);
         }
         routes.push(self.route);
     }
@@ -560,10 +560,10 @@ impl WokenRoutes {
     }
 
     fn new() -> io::Result<Self> {
-        let (end, polled) = UnixStream::pair()?;
-        end.set_nonblocking(true)?;
+        let (wake_writer, polled) = UnixStream::pair()?;
+        wake_writer.set_nonblocking(true)?;
         polled.set_nonblocking(true)?;
-        Ok(Self { routes: Mutex::default(), end, polled })
+        Ok(Self { routes: Mutex::default(), wake_writer, polled })
     }
 
     /// Waits up to `time` for input from the peer or for a woken conversation. Returns whether

@@ -23,14 +23,14 @@ pub(super) struct ChangeRelay {
 }
 
 impl ChangeRelay {
-    /// Creates the relay for the connection with this number. Connections count from 0.
+    /// Creates the relay for the connection with this number. Connections are numbered from 0.
     pub(super) fn new(
         tracker: &Arc<Tracker>,
         host: &Arc<dyn SessionHost>,
         connection: usize,
     ) -> Self {
         let (tracker, host) = (Arc::clone(tracker), Arc::clone(host));
-        // Clients have numbers from 1 up, so numbers from the top of the range are free.
+        // Client numbers count up from 1, so numbers from the top of the range are free.
         let number = u64::MAX - connection as u64;
         Self { tracker, host, number, inbox: None, reads: None, all: None }
     }
@@ -42,7 +42,7 @@ impl ChangeRelay {
         reads
     }
 
-    /// Starts or stops to send all changes.
+    /// Starts or stops sending all changes.
     pub(super) fn track_all(&mut self, all: bool, out: &mut Vec<u8>) {
         if let Some(before) = self.all.take() {
             self.tracker.unsubscribe(&before);
@@ -83,8 +83,8 @@ impl ChangeRelay {
                     Invalidated::write_keys(keys.iter().map(|key| &**key), out);
                 }
                 Some(Invalidation::All) => Frame::Invalidated(Invalidated::ALL).write(out),
-                // This message reports that the connection to which a client has redirected its
-                // messages has closed. A peer redirects no messages.
+                // A client can redirect its messages to another connection, and this message
+                // reports that the other connection has closed. Peers do not redirect messages.
                 Some(Invalidation::Broken) => (),
                 None => return true,
             }

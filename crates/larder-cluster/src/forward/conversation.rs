@@ -14,12 +14,12 @@ const CONVERSATIONS: [(Conversation, u8); 6] = [
 
 /// Returns the number that stands for a kind of conversation in frames.
 pub(super) fn number_of(conversation: Conversation) -> u8 {
-    let of = CONVERSATIONS.iter().find(|(of, _)| *of == conversation);
-    of.map_or(0, |(_, number)| *number)
+    let entry = CONVERSATIONS.iter().find(|(kind, _)| *kind == conversation);
+    entry.map_or(0, |(_, number)| *number)
 }
 
 /// Returns the kind of conversation with this number, or `None` if the number is unknown.
 pub(super) fn conversation_of(number: u8) -> Option<Conversation> {
-    let of = CONVERSATIONS.iter().find(|(_, of)| *of == number);
-    of.map(|(conversation, _)| *conversation)
+    let entry = CONVERSATIONS.iter().find(|(_, code)| *code == number);
+    entry.map(|(conversation, _)| *conversation)
 }

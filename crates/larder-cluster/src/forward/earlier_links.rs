@@ -6,7 +6,7 @@ use larder_replica::Process;
 use std::sync::{Arc, Weak};
 
 /// This many consecutive refused connections prove that a process has ended. A process closes its
-/// listening sockets only after its last connection.
+/// listening sockets only after its last connection has ended.
 const REFUSALS_UNTIL_ENDED: u32 = 2;
 
 /// The connections of one forwarder whose threads may still run, and the last refusals.
@@ -35,8 +35,8 @@ impl EarlierLinks {
         Some((process.clone(), link))
     }
 
-    /// Records an attempt to connect that failed for another reason than a refusal by the port.
-    /// Restarts the count of refusals.
+    /// Records an attempt to connect that failed for a reason other than a refusal by the port, and
+    /// resets the count of refusals.
     pub(super) fn note_failed(&mut self) {
         self.refusals = None;
     }

@@ -2,8 +2,8 @@
 //!
 //! Sessions append requests to the output of the connection, and are woken when their replies have
 //! arrived. One thread connects, one writes and one reads. Without a connection, sessions wait for
-//! up to 1 s, or up to 6 s during a planned change. The wait ends early when there is a connection,
-//! when this node leads, or when the group no longer owns keys.
+//! up to 1 s, or up to 6 s during a planned change. The wait ends early when a connection is
+//! established, when this node leads, or when the group no longer owns keys.
 
 use super::earlier_links::EarlierLinks;
 use super::link::{Link, connect, millis};
@@ -46,8 +46,8 @@ pub(super) struct ForwarderShared {
     /// The number of connections to leaders so far.
     pub(super) connections: AtomicU64,
     pub(super) next_route: AtomicU64,
-    /// Whether the peer has refused requests since the last check. It refuses them if another group
-    /// owns their keys or another node leads.
+    /// Whether the peer has refused requests since the last check. A peer refuses requests if
+    /// another group owns their keys or another node leads.
     has_refusals: AtomicBool,
     /// Until this time, requests wait longer because of a planned change of the leader or owner.
     /// The time is on the clock of [`boot_millis`]; 0 before the first planned change.
@@ -65,7 +65,7 @@ pub(super) struct State {
     requests_all: Option<bool>,
     /// Sessions that wait for a connection.
     waiting: Vec<WaitingSession>,
-    /// Whether the node shuts down. If so, the forwarder opens no further connections.
+    /// Whether the node is shutting down. If so, the forwarder opens no further connections.
     pub(super) has_ended: bool,
 }
 
@@ -101,8 +101,8 @@ impl Forwarder {
         }
     }
 
-    /// Makes clients drop their copies of the group's items, because this node may miss changes to
-    /// them.
+    /// Makes clients drop the group's items that they have cached, because this node may miss
+    /// changes to these items.
     fn note_missed_changes(&self) {
         if let Some(tracker) = &self.0.tracker {
             tracker.note_remote_flush();
@@ -110,22 +110,23 @@ impl Forwarder {
     }
 
     /// Ends all waits for a leader, because this node leads or the group no longer owns keys. The
-    /// sessions retry their requests: they answer them or forward them to another group.
+    /// sessions then retry their requests: this node answers the requests or forwards them to
+    /// another group.
     pub(crate) fn note_leading(&self) {
         self.end_waits(|_| Some(ForwardOutcome::Retry));
     }
 
-    fn end_waits(&self, how: impl Fn(&WaitingSession) -> Option<ForwardOutcome>) {
+    fn end_waits(&self, outcome_of: impl Fn(&WaitingSession) -> Option<ForwardOutcome>) {
         let mut ended = Vec::new();
         lock(&self.0.state).waiting.retain(|wait| {
-            let outcome = how(wait);
+            let outcome = outcome_of(wait);
             ended.extend(outcome.map(|outcome| (Arc::clone(&wait.route), wait.round, outcome)));
             outcome.is_none()
         });
         for (route, round, outcome) in ended {
             let mut state = lock(&route);
             // The session may have no batch yet: it may wait for room in the output before it adds
-            // one.
+            // a batch.
             if state.round == round && (state.is_open() || state.batches.is_empty()) {
                 state.end(outcome);
             }
@@ -243,7 +244,7 @@ impl Forwarder {
     ) -> io::Result<()> {
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-            // If one of the two threads has started, closing the connection ends it.
+            // If one of the two threads has started, closing the connection ends that thread.
             spawned.inspect_err(|_| link.close())
         };
         let (writing, reading) = (Arc::clone(link), Arc::clone(link));
@@ -274,13 +275,14 @@ impl Forwarder {
         }
     }
 
-    /// Sends no more new requests on the current connection. The connection ends once the requests
+    /// Stops sending new requests on the current connection. The connection ends once the requests
     /// on it have results, or after a time limit.
     pub(super) fn retire(&self) {
         let link = lock(&self.0.state).link.take();
         if let Some(link) = link {
             link.retire();
-            // From now on, the former leader may not know of all changes.
+            // From now on, another leader may execute changes, which this connection does not
+            // report.
             self.note_missed_changes();
         }
     }

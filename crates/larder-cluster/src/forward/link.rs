@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 /// The write timeout of the connection, and its TCP user timeout: the kernel closes the connection
 /// if the leader's kernel acknowledges no bytes for this long.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(LEASE_TIME);
-/// How long a connection to a former leader stays open until its requests have results.
+/// The maximum time that a connection to a former leader stays open to receive the results of its
+/// requests.
 const RETIRED_MAX: Duration = Duration::from_secs(10);
 /// The interval at which a waiting read checks whether to close the connection.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -159,7 +160,8 @@ impl Link {
         is_usable
     }
 
-    /// Returns whether the connection's retirement is over. The connection is then closed.
+    /// Returns whether the connection's retirement is over. If so, the connection cannot be used
+    /// again.
     pub(super) fn is_over(&self) -> bool {
         matches!(*lock(&self.retirement), Retirement::Over)
     }
@@ -182,8 +184,8 @@ impl Link {
 
     /// Returns whether any requests on this connection wait for a result.
     pub(super) fn has_unanswered(&self) -> bool {
-        // Collect the routes before locking a state. `distribute` takes these locks in the other
-        // order, and both orders together could deadlock.
+        // Collect the routes before locking a state. `move_rest` locks a state first and then the
+        // routes. Both orders together could deadlock.
         let routes: Vec<_> =
             lock(&self.routes).iter().map(|(route, state)| (*route, Arc::clone(state))).collect();
         routes.iter().any(|(route, state)| {
@@ -270,7 +272,7 @@ impl Link {
         mut input: Vec<u8>,
         stop: &Stop,
     ) -> PeerError {
-        let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
+        let (mut bytes, mut received_at) = (vec![0; READ_LEN], Instant::now());
         loop {
             let mut heartbeat = None;
             loop {
@@ -307,13 +309,13 @@ impl Link {
             if heartbeat.is_some() {
                 self.renew_lease(heartbeat);
             }
-            if let Some(timeout) = self.timeout(heard) {
+            if let Some(timeout) = self.timeout(received_at) {
                 return timeout.into();
             }
             match (&self.stream).read(&mut bytes) {
                 Ok(0) => return ErrorKind::UnexpectedEof.into(),
                 Ok(len) => {
-                    heard = Instant::now();
+                    received_at = Instant::now();
                     input.extend_from_slice(bytes.get(..len).unwrap_or_default());
                 }
                 Err(error) if is_silence(&error) => (),
@@ -328,17 +330,17 @@ impl Link {
         }
     }
 
-    /// Returns the time limit that the leader has exceeded, if any. `heard` is the time at which
+    /// Returns the time limit that the leader has exceeded, if any. `received_at` is the time at which
     /// its last bytes arrived.
-    fn timeout(&self, heard: Instant) -> Option<Timeout> {
+    fn timeout(&self, received_at: Instant) -> Option<Timeout> {
         let leases = &lock(&self.output).leases;
-        if heard.elapsed() > Duration::from_millis(leases.lease_time()) {
+        if received_at.elapsed() > Duration::from_millis(leases.lease_time()) {
             return Some(Timeout::Heartbeat);
         }
         leases.is_stalled().then_some(Timeout::LeaderStalled)
     }
 
-    /// Sends messages about changed items to the clients that have copies of the items.
+    /// Sends messages about changed items to the clients that have cached the items.
     fn note_changes(&self, changed: &Invalidated<'_>) -> Result<(), FrameError> {
         let Some(tracker) = &self.tracker else { return Ok(()) };
         let _wakes = DeferredWakes::begin();
@@ -456,8 +458,8 @@ pub(super) fn millis(time: Duration) -> Millis {
     time.as_millis().try_into().unwrap_or(Millis::MAX)
 }
 
-/// Returns the total length of the first frames in `bytes`: as few frames as reach `len_min` bytes,
-/// or all frames if they are shorter together.
+/// Returns the total length of the smallest number of leading frames in `bytes` that have at least
+/// `len_min` bytes together. If all frames together are shorter, returns their total length.
 fn frames_len(bytes: &[u8], len_min: usize) -> usize {
     let mut len = 0;
     while len < len_min

@@ -56,8 +56,8 @@ impl MapWatch<'_> {
                 self.stop.wait(PAUSE);
                 is_due = topology.wait_until_due(CHECK_INTERVAL) || self.keeper.is_due();
             } else {
-                // All nodes lose etcd at the same time, so each pauses for a random time before it
-                // retries.
+                // All nodes may lose etcd at the same time, so each pauses for a random time before
+                // it retries.
                 self.stop.wait(RETRY.mul_f64(rand::random_range(1.0..2.0)));
                 is_due = true;
             }

@@ -7,11 +7,11 @@
 //!              RouteState (pending.rs)      └── Forwarder (forwarder.rs) connects, one for each group
 //! ```
 //!
-//! A leader executes changes only until the end of a lease of the forwarding node
-//! (`larder_replica::LinkLeases`). When the forwarding node opens a newer connection, the leader
-//! first ends the older one for good (`peers/link_registry.rs`). If the leader's process has
-//! accepted a newer connection, or refuses connections, the forwarding node need not wait for the
-//! end of a lease (`earlier_links.rs`).
+//! A leader executes forwarded changes only until the end of the lease that the forwarding node has
+//! granted (`larder_replica::LinkLeases`). When the forwarding node opens a newer connection, the
+//! leader first ends the older one permanently (`peers/link_registry.rs`). If the leader's process
+//! has accepted a newer connection, or refuses connections, the forwarding node need not wait for
+//! the end of a lease (`earlier_links.rs`).
 //!
 //! Answerers also send the keys of changed items that the other node's clients have cached
 //! (`change_relay.rs`).

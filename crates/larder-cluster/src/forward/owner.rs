@@ -15,7 +15,8 @@ pub(crate) trait OwnerGroup: Send {
     /// the group no longer owns keys.
     fn needs_no_leader(&self) -> bool;
 
-    /// Returns whether this node transfers its leadership of the group, or did so shortly before.
+    /// Returns whether this node is transferring its leadership of the group, or was until
+    /// recently.
     fn is_transfer_planned(&self) -> bool {
         false
     }

@@ -17,8 +17,8 @@ const UPLOAD_PAUSE_LEN: usize = 1 << 20;
 /// If the unsent output has more than this many bytes, new requests fail as if there were no
 /// leader. The output includes requests from clients that have disconnected.
 const REQUEST_REFUSAL_LEN: usize = 32 << 20;
-/// After it has received this many reply bytes, the session sends a `Continue` frame before its
-/// next requests.
+/// After receiving this many reply bytes, a session sends a `Continue` frame before its next
+/// requests.
 const CREDIT_AFTER: usize = 16 << 10;
 
 /// A session's route to the leader of a group.
@@ -29,12 +29,12 @@ pub(super) struct RemoteRoute {
     state: Arc<Mutex<RouteState>>,
     /// The connection on which the conversation is open, and the number of the route. `None` before
     /// the first connection, or after this side has closed the conversation.
-    on: Option<(Arc<Link>, u64)>,
+    open_route: Option<(Arc<Link>, u64)>,
 }
 
 impl RemoteRoute {
     pub(super) fn new(forwarder: Forwarder, conversation: Conversation) -> Self {
-        Self { forwarder, conversation, state: Arc::default(), on: None }
+        Self { forwarder, conversation, state: Arc::default(), open_route: None }
     }
 
     /// Returns the current connection and the number of the route on it, or `None` if there is no
@@ -47,26 +47,26 @@ impl RemoteRoute {
             self.leave();
             return None;
         };
-        if let Some((on, route)) = &self.on
-            && Arc::ptr_eq(on, &link)
+        if let Some((open, route)) = &self.open_route
+            && Arc::ptr_eq(open, &link)
             && lock(&link.routes).contains_key(route)
         {
-            return self.on.clone();
+            return self.open_route.clone();
         }
         self.leave();
         let route = self.forwarder.0.next_route.fetch_add(1, Ordering::Relaxed);
-        // Set this before the route is in the list: a retired connection ends if it finds no
-        // unanswered request through the list.
+        // Set the route in the state before inserting it into the list: a retired connection ends
+        // if it finds no unanswered request through the list.
         lock(&self.state).route = Some(route);
         lock(&link.routes).insert(route, Arc::clone(&self.state));
-        self.on = Some((Arc::clone(&link), route));
-        // The connection may have ended its retirement before it found the request.
+        self.open_route = Some((Arc::clone(&link), route));
+        // The connection's retirement may have ended before the connection found the request.
         if link.is_over() || lock(&link.output).is_closed {
             self.leave();
             return None;
         }
         link.append(&Frame::Open { route, conversation: number_of(self.conversation) });
-        self.on.clone()
+        self.open_route.clone()
     }
 
     fn present_link(&self) -> Option<Arc<Link>> {
@@ -164,8 +164,8 @@ impl Route for RemoteRoute {
         }
         state.awaited = (outcome == ForwardOutcome::Pending).then_some(of);
         // The peer answers in order, so an earlier paused reply blocks this one. If the session has
-        // sent this request again after a change of the owner, it takes that earlier reply only
-        // later. Resume it now.
+        // sent this request again after a change of the owner, it takes the earlier reply only
+        // after this one. Resume the earlier reply now.
         let mut earlier = state.batches.iter_mut().take(at);
         let is_paused = |batch: &&mut ForwardedBatch| batch.outcome == Some(ForwardOutcome::More);
         if outcome == ForwardOutcome::Pending
@@ -187,7 +187,7 @@ impl Route for RemoteRoute {
 
     fn resume(&mut self) {
         lock(&self.state).received = 0;
-        if let Some((link, route)) = &self.on {
+        if let Some((link, route)) = &self.open_route {
             link.append(&Frame::Continue { route: *route });
         }
     }
@@ -222,7 +222,8 @@ impl RemoteRoute {
 
     fn send(&self, link: &Link, route: u64, bytes: &[u8], more: bool) {
         self.forwarder.0.forwarded.fetch_add(1, Ordering::Relaxed);
-        // If the connection is closed already, the requests end with the others on it.
+        // If the connection is closed already, these requests get the same outcome as its other
+        // requests.
         link.send(route, bytes, more);
     }
 
@@ -230,12 +231,12 @@ impl RemoteRoute {
     /// conversation, the peer has ended it, or the connection is closed.
     fn open_conversation(&self) -> Option<(Arc<Link>, u64)> {
         let is_open = |(link, route): &&(Arc<Link>, u64)| lock(&link.routes).contains_key(route);
-        self.on.as_ref().filter(is_open).cloned()
+        self.open_route.as_ref().filter(is_open).cloned()
     }
 
     /// Closes the conversation at the peer.
     fn leave(&mut self) {
-        if let Some((link, route)) = self.on.take() {
+        if let Some((link, route)) = self.open_route.take() {
             lock(&link.routes).remove(&route);
             link.append(&Frame::Close { route });
             lock(&self.state).route = None;
@@ -456,7 +457,7 @@ mod tests {
         let (former, mut leader) = connected(&forwarder);
         let request = route.pass(b"get a\r\n", false, &waker);
         forwarder.retire();
-        let number = former.has_unanswered().then(|| route.on.as_ref().unwrap().1).unwrap();
+        let number = former.has_unanswered().then(|| route.open_route.as_ref().unwrap().1).unwrap();
         let mut frame = Vec::new();
         let (end, bytes) = (ReplyEnd::Done, b"END\r\n");
         Frame::Reply { route: number, end, bytes }.write(&mut frame);
@@ -495,7 +496,7 @@ mod tests {
             let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
             let (link, mut leader) = connected(&forwarder);
             let request = route.pass(b"get a\r\nget b\r\n", false, &waker);
-            let number = route.on.as_ref().unwrap().1;
+            let number = route.open_route.as_ref().unwrap().1;
             let moved = Frame::Moved { route: number, answered, keys: 0, found: 0, is_planned };
             read_frame(&link, &forwarder, &mut leader, &moved);
             let outcome = route.take(request, &mut Vec::new());
@@ -531,7 +532,7 @@ mod tests {
         assert!(earlier.revive(Some(&process)).is_none(), "it has failed");
     }
 
-    /// A connection that is used again stops receiving all changes if no client needs them any
+    /// Checks that a reused connection stops receiving all changes if no client needs them any
     /// more.
     #[test]
     fn a_connection_that_is_used_again_requests_the_changes_that_clients_need() {

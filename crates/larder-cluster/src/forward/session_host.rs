@@ -5,8 +5,8 @@ use larder_session::{Context, Host, Progress, Session, Settings};
 use larder_store::erased;
 use std::task::Waker;
 
-/// Runs sessions for requests that other nodes forward. It hides the type of the server, which is
-/// the [`Host`] of the sessions.
+/// Runs sessions for requests that other nodes forward. The trait hides the type of the server,
+/// which is the [`Host`] of the sessions.
 pub trait SessionHost: Send + Sync {
     /// Answers the complete requests of `input`, as [`Session::receive`] does.
     fn receive(

@@ -1,6 +1,6 @@
-//! Two threads that use etcd: one runs elections, and one renews the process's lease. They are
-//! separate: a slow reply to one does not delay the other. Further threads read and write the shard
-//! map and the list of servers for clients (`shard_map.rs`).
+//! Two threads that use etcd: one runs elections, and one renews the process's lease. The threads
+//! are separate, so that a slow reply to one does not delay the other. Further threads read and
+//! write the shard map and the list of servers for clients (`shard_map.rs`).
 
 use super::etcd_log::EtcdLog;
 use super::membership::Group;
@@ -31,7 +31,8 @@ const _: () = assert!(
 /// from etcd.
 const KEYS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long an in-sync member may take to replace a leader whose lease has ended.
+/// How long an in-sync member may take to replace a leader whose lease has ended, before this node
+/// logs a warning.
 const SUCCESSION_TIME: Duration = Duration::from_secs(3);
 
 /// The interval at which the threads check whether the cluster's identity is known.
@@ -119,8 +120,8 @@ impl Coordination {
         let mut checked = 0;
         while !stop.is_set() {
             let (start, seen) = (Instant::now(), self.group.keys_revision.load(Ordering::Relaxed));
-            // Any change in etcd may concern the keys of this process, for example the lease of
-            // `live`. A read of the group does not show the lease.
+            // Any change in etcd may concern the keys of this process, for example the lease of its
+            // `live` key. A read of the group does not show that lease.
             registration.renew(seen == 0 || seen != checked)?;
             checked = seen;
             let is_lost = || seen != 0 && self.group.keys_revision.load(Ordering::Relaxed) == 0;
@@ -183,8 +184,8 @@ struct RoleLog {
     /// that it does not. `None` until this leader has answered requests.
     answers: Option<bool>,
     /// The time at which this node first saw the leader without a lease and without heartbeats, and
-    /// whether that is logged. `None` if the leader has a lease or sends heartbeats, or if this
-    /// node does not follow.
+    /// whether the log has reported it. `None` if the leader has a lease or sends heartbeats, or if
+    /// this node does not follow.
     lease_lapse: Option<(Instant, bool)>,
     /// Whether this leader had used up its CAS values at the last call of `note_cas`.
     lacks_cas: bool,

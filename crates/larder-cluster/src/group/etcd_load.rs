@@ -1,6 +1,6 @@
-//! The load of a whole cluster on etcd. The measurement runs those threads of all members that use
-//! etcd, and makes no connections between members. `LARDER_GROUPS` is the number of groups of three
-//! members.
+//! The load of a whole cluster on etcd. For each member, the measurement runs only the threads that
+//! use etcd, and makes no connections between members. `LARDER_GROUPS` is the number of groups of
+//! three members.
 //!
 //! ```sh
 //! LARDER_GROUPS=100 cargo test -p larder-cluster etcd_load -- --ignored --nocapture
@@ -43,7 +43,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts an etcd, in memory if possible.
+    /// Starts an etcd server, with its data in memory if possible.
     fn start() -> Self {
         let data = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -185,7 +185,7 @@ fn etcd_load() {
             // The members of a real cluster do not start at the same moment either.
             std::thread::sleep(Duration::from_millis(20));
         }
-        // In a real node, the thread that follows the leader does this.
+        // In a real node, the thread that follows the leader reports that the node is ready.
         let leads = |group: &&Arc<Group>| {
             let elected = group.leadership_epoch();
             if let Some(epoch) = elected.filter(|_| group.leadership().is_none()) {

@@ -6,7 +6,7 @@ use larder_replica::CoordinatorError;
 const ERRORS_MAX: usize = 8;
 
 /// Logs each distinct error in a series of failed requests to etcd, and the first success after the
-/// series. The first error may be a timeout although the cause is another error.
+/// series. The first error may be a timeout that hides the cause, so later errors are logged, too.
 #[derive(Default)]
 pub(crate) struct EtcdLog {
     /// The logged errors of the current series.

@@ -31,12 +31,12 @@ pub fn addresses(
 ) -> Addresses {
     let members = followers.iter().find_map(|socket| socket.local_addr().ok());
     let host = members.map(|address| address.ip());
-    let at = |address: SocketAddr| match host {
+    let resolve = |address: SocketAddr| match host {
         Some(host) if address.ip().is_unspecified() => SocketAddr::new(host, address.port()),
         _ => address,
     };
     let members = members.map(|address| address.to_string()).unwrap_or_default();
-    let found = clients.map(|address| at(address).to_string());
+    let found = clients.map(|address| resolve(address).to_string());
     Addresses { clients: advertise.or(found), members }
 }
 
@@ -51,11 +51,11 @@ const TRANSFER_TICK: Duration = Duration::from_millis(2);
 /// Requests start to wait for a transfer only when a candidate acknowledges all changes so far
 /// within this time.
 const CANDIDATE_LAG_MAX: Duration = Duration::from_millis(10);
-/// If no candidate is that fast, the limit grows: it is the time since the start of the transfer,
-/// divided by this number.
+/// If no candidate acknowledges within [`CANDIDATE_LAG_MAX`], the limit grows to the time since the
+/// start of the transfer, divided by this number.
 const CANDIDATE_LAG_PART: u32 = 10;
-/// How long a transfer waits for members other than the next leader to acknowledge all changes, and
-/// so to stay in sync. This time is a part of [`TRANSFER_HOLD_MAX`].
+/// How long a transfer waits for members other than the next leader to acknowledge all changes, so
+/// that they stay in sync. This time is a part of [`TRANSFER_HOLD_MAX`].
 const OTHERS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// How long a leader answers requests between two attempts at a transfer.
 const TRANSFER_PAUSE: Duration = Duration::from_millis(200);
@@ -115,7 +115,7 @@ pub struct Group {
     /// Until this time, a leadership transfer may be the reason why this node answers no requests;
     /// 0 before the first transfer.
     transfer_until: AtomicU64,
-    /// Whether this node shuts down. If it does, a transfer does not list it as in sync.
+    /// Whether this node is shutting down. If so, a transfer does not list it as in sync.
     shuts_down: AtomicBool,
     /// The number of times that this node has become the leader.
     pub elections: AtomicU64,
@@ -125,7 +125,7 @@ pub struct Group {
     /// incarnation to the time up to which the member has all changes.
     joining: Mutex<HashMap<u64, Millis>>,
     /// The revision of etcd at the last read of the group, if that read has shown both keys of this
-    /// process, `live` and `nodes`; 0 if it has not.
+    /// process, `live` and `nodes`; 0 otherwise.
     pub(super) keys_revision: AtomicU64,
     /// The cluster's identity.
     pub(crate) identity: Arc<ClusterIdentity>,
@@ -279,8 +279,9 @@ impl Group {
         true
     }
 
-    /// Transfers the leadership if an operator has requested it with a later request than number
-    /// `done`. On success, sets `done` to the number of this request.
+    /// Transfers the leadership if an operator has requested it with a request whose number is not
+    /// `done`. If there was a candidate, sets `done` to this number, even if the transfer timed
+    /// out.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -291,11 +292,12 @@ impl Group {
     }
 
     /// Transfers this node's leadership to the node `to`, or to any member in sync. Waits until a
-    /// candidate lacks few changes. Then this node stops answering, waits until the candidate has
-    /// all changes and no reply waits for acknowledgements, and writes a record that names the
-    /// candidate as the leader. The members that have all changes stay in sync, including this node
-    /// if `stays` is true. Requests wait during the transfer, and are forwarded afterwards. If an
-    /// attempt takes longer than [`TRANSFER_HOLD_MAX`], this node answers again and retries later.
+    /// candidate lacks only a few changes. Then this node stops answering, waits until the
+    /// candidate has all changes and no reply waits for acknowledgements, and writes a record that
+    /// names the candidate as the leader. The members that have all changes stay in sync, including
+    /// this node if `stays` is true. Requests wait during the transfer, and are forwarded
+    /// afterwards. If an attempt takes longer than [`TRANSFER_HOLD_MAX`], this node answers again
+    /// and retries later.
     ///
     /// Returns whether this node led and there was a candidate. True does not mean success: the
     /// transfer may have timed out.
@@ -411,8 +413,8 @@ impl Group {
             && started.elapsed() < Duration::from_millis(TRANSFER_HOLD_MAX)
         {
             // When a batch has ended, the journals have all its changes, and `acks` has its reply
-            // if the reply waits. No reply may be left waiting: the new record ends the leadership
-            // in which these replies may be acknowledged.
+            // if the reply waits. No reply must be left waiting: the new record ends the leadership
+            // in which these replies can be acknowledged.
             if journals.settle(&mut under_way) && !journals.acks().has_waiting() {
                 let ends = journals.ends();
                 let has_all =
@@ -434,7 +436,7 @@ impl Group {
         self.update(|member, _| member.end_transfer());
     }
 
-    /// Returns whether a transfer of this leadership is under way, or was shortly before.
+    /// Returns whether a transfer of this leadership is under way, or was until recently.
     pub(crate) fn is_transfer_planned(&self) -> bool {
         boot_millis() < self.transfer_until.load(Ordering::Relaxed)
     }
@@ -501,10 +503,10 @@ impl Group {
             let (view, me) = (member.view(), member.me());
             let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
             // The record lists the old process of a restarted node until the leader replaces it.
-            let is_here = |process: &&Process| {
+            let is_present = |process: &&Process| {
                 if process.node == me.node { **process == *me } else { view.is_live(process) }
             };
-            in_sync.filter(is_here).map(|process| process.node.clone()).collect()
+            in_sync.filter(is_present).map(|process| process.node.clone()).collect()
         })
     }
 
@@ -529,7 +531,7 @@ impl Group {
         LocalMember { process, group: self.full_name(), cluster }
     }
 
-    /// Waits up to `time` for the role to differ from `from`. Returns the role.
+    /// Waits up to `time` until the role differs from `from`. Returns the role.
     pub(crate) fn wait_for_change(&self, from: &Role, time: Duration) -> Role {
         let member = self.lock();
         let waited = self.changed.wait_timeout_while(member, time, |member| member.role() == *from);
@@ -548,7 +550,7 @@ impl Group {
     }
 
     /// Records that this node is ready for the leadership that started in this epoch. The node no
-    /// longer follows another one.
+    /// longer follows another node.
     pub(crate) fn note_ready(&self, epoch: u32, succession: Option<Succession>) {
         *self.succession.lock().unwrap_or_else(PoisonError::into_inner) = succession.map(Arc::new);
         if let Some(acks) = self.acks() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The pause between attempts to register. The process repeats the attempts while etcd has no
 /// identity of the cluster, or while the lease of an earlier process lasts.
 const REGISTRATION_RETRY: Duration = Duration::from_millis(100);
-/// The time limit for all these attempts together.
+/// The total time limit for attempts to register.
 const REGISTRATION_MAX: Duration = Duration::from_secs(30);
 /// How long etcd may take to remove the keys of a lease after the lease has ended. A new etcd
 /// leader restarts all leases, and extends them by an election timeout.
@@ -32,10 +32,10 @@ pub(crate) struct Registration {
     presence: Presence,
     /// Logs etcd errors until the identity is known. After that, the election thread logs them.
     log: EtcdLog,
-    /// Whether etcd has no identity yet, or an earlier process's lease lasts. The node starts only
-    /// once neither is the case.
+    /// Whether etcd has no identity yet, or an earlier process's lease lasts. The node delays its
+    /// start until neither is true, but at most for [`REGISTRATION_MAX`].
     is_waiting: bool,
-    /// Whether the process has been registered once.
+    /// Whether the process has been registered at least once.
     is_complete: bool,
     /// The time by which the lease of this node's earlier process must have ended; `None` if no
     /// such process is known.
@@ -45,8 +45,7 @@ pub(crate) struct Registration {
 impl Registration {
     /// Finds the identity of the cluster, and registers the process at etcd. If etcd has no
     /// identity yet, or the lease of the node's earlier process lasts, retries for up to
-    /// [`REGISTRATION_MAX`] while `continues` returns true. Does not wait for an etcd that does not
-    /// answer.
+    /// [`REGISTRATION_MAX`] while `continues` returns true. Does not wait if etcd does not answer.
     ///
     /// # Errors
     /// The node cannot be a member of its group.
@@ -72,7 +71,7 @@ impl Registration {
         Ok(registration)
     }
 
-    /// Revokes the lease, because the process shuts down.
+    /// Revokes the lease when the process shuts down.
     pub(super) fn revoke(&mut self) {
         // If etcd does not answer, the lease expires on its own.
         let _ = self.presence.revoke();
@@ -82,8 +81,8 @@ impl Registration {
     /// renewal, finds the identity of the cluster.
     ///
     /// # Errors
-    /// The cluster's secret differs from this node's secret. Or another process with this node's
-    /// name still has its lease, which would have expired if that process had ended.
+    /// The cluster's secret differs from this node's secret, or another process with this node's
+    /// name still has its lease. If that process had ended, its lease would have expired.
     pub(super) fn renew(&mut self, must_check: bool) -> Result<(), MembershipError> {
         let found = match self.finder.find() {
             Err(IdentityError::OtherSecret(other)) => {

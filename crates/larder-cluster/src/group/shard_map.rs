@@ -1,5 +1,5 @@
-//! Reads and swaps of the shard map in etcd, and of the list of servers for clients. A lock
-//! serializes reads and swaps of the map, so that the topology never returns to an older map.
+//! Reads and writes the shard map and the list of servers for clients in etcd. A lock serializes
+//! reads and swaps of the map, so that the topology never returns to an older map.
 
 use super::membership::Group;
 use super::topology::MAP_AGE_MAX;
@@ -37,14 +37,14 @@ pub(crate) struct ExportingLeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinishError {
     Refused(&'static str),
-    /// Etcd did not answer. The migration may be finished.
+    /// etcd did not answer. The migration may be finished.
     Unknown,
 }
 
 impl std::fmt::Display for FinishError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Refused(why) => why,
+            Self::Refused(reason) => reason,
             Self::Unknown => "etcd did not confirm that the shard map was replaced",
         })
     }
@@ -92,8 +92,8 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Updates the list of servers for clients from the last read of etcd, if that is current. The
-    /// leader of a group also writes a changed list to etcd.
+    /// Updates the list of servers for clients from the last read of etcd, if that read is recent.
+    /// The leader of a group also writes a changed list to etcd.
     pub(crate) fn update_discovery(&self) {
         let group = &self.group;
         let mut keeper = self.discovery.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,9 +126,9 @@ impl ShardMapKeeper {
         self.lock().keys().is_due()
     }
 
-    /// Replaces a malformed map by the previous one. If the map is absent, writes the last map that
-    /// etcd had, or else the last map that this node knows. Before the first map, writes one in
-    /// which the local group owns all slots. Warns if the repair is impossible.
+    /// Replaces a malformed map with the previous one. If the map is absent, writes the last map
+    /// that etcd had, or else the last map that this node knows. If this node has never read a map,
+    /// writes one in which the local group owns all slots. Warns if the repair is impossible.
     fn repair(&self, etcd: &mut EtcdShardMap, is_malformed: bool) -> Result<(), CoordinatorError> {
         let (remembered, revision) = self.group.topology.map();
         if is_malformed {
@@ -167,7 +167,7 @@ impl ShardMapKeeper {
     }
 
     /// If an export has ended without success, revokes its release. First replaces the map in etcd
-    /// by an equal one, which makes a late swap by the importing group fail.
+    /// with an equal one, which makes a late swap by the importing group fail.
     pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
         if !topology.has_unused_release(self.group.leadership_epoch()) {
@@ -191,8 +191,8 @@ impl ShardMapKeeper {
         Ok(())
     }
 
-    /// Replaces the map by an equal one with a new revision. An earlier swap without a reply can
-    /// then no longer take effect.
+    /// Replaces the map with an equal one that has a new revision. Afterwards, an earlier swap
+    /// without a reply can no longer take effect.
     pub(crate) fn supersede_swaps(&self) -> Result<(), CoordinatorError> {
         let mut etcd = self.lock();
         let view = etcd.read()?;
@@ -211,7 +211,7 @@ impl ShardMapKeeper {
     /// [`FinishError::Unknown`] if the write may have succeeded, else the reason for the failure.
     pub(crate) fn finish(
         &self,
-        done: &Migration,
+        migration: &Migration,
         revision: Revision,
         exporter: &ExportingLeader,
         epoch: u32,
@@ -219,7 +219,7 @@ impl ShardMapKeeper {
     ) -> Result<(), FinishError> {
         let (start, mut is_unknown) = (Instant::now(), false);
         while continues() && start.elapsed() < TRY_MAX {
-            match self.try_to_finish(done, revision, exporter, epoch) {
+            match self.try_to_finish(migration, revision, exporter, epoch) {
                 Ok(Some(ended)) => return ended.map_err(FinishError::Refused),
                 Ok(None) => (),
                 Err(_) => is_unknown = true,
@@ -237,7 +237,7 @@ impl ShardMapKeeper {
     /// retry.
     fn try_to_finish(
         &self,
-        done: &Migration,
+        migration: &Migration,
         revision: Revision,
         exporter: &ExportingLeader,
         epoch: u32,
@@ -246,13 +246,13 @@ impl ShardMapKeeper {
         let view = etcd.read()?;
         let Some(map) = view.map else { return Ok(Some(Err("etcd has no shard map"))) };
         let me = self.group.me();
-        let (exporter, taker) = ((&exporter.process, exporter.epoch), (&me, epoch));
-        let finished = FinishedImport { migration: done, revision, exporter, importer: taker };
+        let (exporter, importer) = ((&exporter.process, exporter.epoch), (&me, epoch));
+        let finished = FinishedImport { migration, revision, exporter, importer };
         let record_of =
             |group: &str| view.leaders.get(group).map(|leader| (&leader.record, leader.revision));
         let (map, records) = match finished.completion((&map, view.revision), record_of) {
             Completion::ReplaceMap(map, records) => (map, records),
-            Completion::Refused(why) => return Ok(Some(Err(why))),
+            Completion::Refused(reason) => return Ok(Some(Err(reason))),
             Completion::AlreadyDone => {
                 self.group.topology.note_map(map, view.revision);
                 return Ok(Some(Ok(())));

@@ -128,7 +128,8 @@ impl Topology {
         (ownership.map().cloned(), ownership.revision())
     }
 
-    /// Returns the next planned migration. `None` if none is planned, or before the first map.
+    /// Returns the next planned migration, or `None` if none is planned or this node has no map
+    /// yet.
     pub(crate) fn next_migration(&self) -> Option<Migration> {
         self.known().ownership.map()?.next_migration()
     }
@@ -201,10 +202,11 @@ impl Topology {
         self.changed.notify_all();
     }
 
-    /// Notes a read of the group. etcd had this revision at `requested_at` or later; `None` if the
-    /// read has failed. If the map was read at this revision, no key has changed since, so the map
-    /// counts as read at that time. At a later revision, requests a read of the map. After a failed
-    /// read, an equal revision proves nothing: etcd may have been restored from a backup.
+    /// Records the revision of etcd that a read of the group returned, or `None` if the read
+    /// failed. etcd had this revision at `requested_at` or later. If the map was read at the same
+    /// revision, no key has changed since, so the map counts as read at `requested_at`. If the
+    /// revision is later, requests a read of the map. After a failed read, an equal revision proves
+    /// nothing: etcd may have been restored from a backup.
     pub(crate) fn note_etcd_revision(&self, requested_at: Instant, revision: Option<Revision>) {
         let mut known = self.known();
         match (known.etcd_revision, revision) {
@@ -223,14 +225,14 @@ impl Topology {
         }
     }
 
-    /// Returns whether the last read of the map has found one, and no read of the group has failed
-    /// since.
+    /// Returns whether the last read of the map has found a map, and no read of the group has
+    /// failed since.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.known().etcd_revision.is_some()
     }
 
-    /// Notes an attempt to read the map. For [`MAP_RENEWAL_AGE`] from now, the map's age makes no
-    /// further read due.
+    /// Records an attempt to read the map. For [`MAP_RENEWAL_AGE`] from now, no further read is due
+    /// because of the map's age.
     pub(crate) fn note_attempt(&self) {
         self.known().tried_at = Some(Instant::now());
     }
@@ -249,11 +251,11 @@ impl Topology {
     /// or if there is an earlier release.
     pub(crate) fn release(&self, slots: &SlotSet, to: &str, leadership_epoch: u32) -> bool {
         let mut known = self.known();
-        let can = known.ownership.release(slots, to, leadership_epoch);
-        if can {
+        let is_released = known.ownership.release(slots, to, leadership_epoch);
+        if is_released {
             self.publish(&mut known);
         }
-        can
+        is_released
     }
 
     /// Records that the export of released slots has ended, with or without success. Requests a
@@ -321,14 +323,14 @@ impl Topology {
         groups.dedup();
         let is_divided = *groups != [GroupIndex::OWN];
         let mut both = self.owners.iter().zip(&owners);
-        let has_changed = both.any(|(was, is)| was.load(Ordering::Relaxed) != is.0);
+        let has_changed = both.any(|(stored, owner)| stored.load(Ordering::Relaxed) != owner.0);
         if has_changed || self.is_divided.load(Ordering::Relaxed) != is_divided {
             // A session that reads owners during the change sees a different version afterwards.
             self.version.fetch_add(1, Ordering::AcqRel);
             self.owners
                 .iter()
                 .zip(&owners)
-                .for_each(|(was, is)| was.store(is.0, Ordering::Release));
+                .for_each(|(stored, owner)| stored.store(owner.0, Ordering::Release));
             self.is_divided.store(is_divided, Ordering::Release);
             self.version.fetch_add(1, Ordering::AcqRel);
             // The new owners do not know which items clients have cached.
@@ -438,13 +440,13 @@ mod tests {
         assert!(topology.shard_map().is_none());
         map.plan_migration("1", Some(100)).unwrap();
         topology.note(Instant::now(), view(&map, 2));
-        let division = topology.shard_map().expect("another group will import slots");
-        assert_eq!(division.groups(), [GroupIndex(0), GroupIndex(1)]);
+        let group_map = topology.shard_map().expect("another group will import slots");
+        assert_eq!(group_map.groups(), [GroupIndex(0), GroupIndex(1)]);
         let next = topology.next_migration().unwrap();
-        let before = division.version();
+        let before = group_map.version();
         assert!(topology.release(&next.slots, "1", 7));
         assert!(!topology.release(&next.slots, "1", 7), "a second release is refused");
-        assert!(division.version() > before && !topology.has_one_of(&next.slots));
+        assert!(group_map.version() > before && !topology.has_one_of(&next.slots));
         // A new revision with an equal map does not revoke the release.
         topology.note(Instant::now(), view(&map, 2));
         assert!(!topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));

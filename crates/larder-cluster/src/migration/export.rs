@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 /// the export fails, and this node revokes the release unless the other group has completed the
 /// import.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
-/// The maximum age of a request to release the slots. If the importer has given up before the
-/// release, the slots have no leader for [`RELEASED_MAX`].
+/// The maximum age of a request to release the slots. If the importer has given up by the time of
+/// the release, no group serves the slots for [`RELEASED_MAX`].
 const RELEASE_REQUEST_AGE_MAX: Millis = 1000;
 /// A peer counts as unreachable after this time without received bytes.
 const IMPORTER_SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -97,7 +97,8 @@ impl Export<'_> {
         let journal_waker = Arc::new(JournalWaker::new(journals.notifier()));
         let waker = Waker::from(Arc::clone(&journal_waker));
         let (mut heartbeats, mut out) = (HeartbeatSchedule::default(), Vec::new());
-        let (mut released, mut under_way, mut ends, mut is_done) = (None, Vec::new(), None, false);
+        let (mut released_at, mut under_way, mut ends, mut is_done) =
+            (None, Vec::new(), None, false);
         while !self.stop.is_set() {
             if group.leadership() != Some(*leadership) {
                 return Err(LocalError::LeadershipLost.into());
@@ -108,15 +109,15 @@ impl Export<'_> {
             }
             let step = sender.step(self.node.clock.moment().into(), &waker, &mut out);
             let watermarks = sender.take_watermarks();
-            if released.is_none() && has_requested.load(Ordering::Acquire) {
+            if released_at.is_none() && has_requested.load(Ordering::Acquire) {
                 if !group.topology.release(&planned.slots, &planned.to, *leadership) {
                     return Err(LocalError::SlotsReleased.into());
                 }
                 *has_released = true;
-                released = Some(Instant::now());
+                released_at = Some(Instant::now());
             }
             // When a batch has ended, the journals have all its changes.
-            if released.is_some() && ends.is_none() && journals.settle(&mut under_way) {
+            if released_at.is_some() && ends.is_none() && journals.settle(&mut under_way) {
                 ends = Some(journals.ends());
             }
             if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {
@@ -138,17 +139,17 @@ impl Export<'_> {
             // Without pacing, clients could change items faster than this node sends the changes.
             // The importer would never catch up.
             let is_behind = sender.lag_bytes() > journals.each() / 4;
-            pacing.want(released.is_none() && (is_behind || !sender.is_full_syncing()));
-            if released.is_some_and(|released: Instant| released.elapsed() > RELEASED_MAX) {
+            pacing.want(released_at.is_none() && (is_behind || !sender.is_full_syncing()));
+            if released_at.is_some_and(|at: Instant| at.elapsed() > RELEASED_MAX) {
                 return Err(Timeout::Import.into());
             }
             match step {
                 Step::More => (),
-                Step::Idle if released.is_some() && !is_done => std::thread::sleep(TICK),
+                Step::Idle if released_at.is_some() && !is_done => std::thread::sleep(TICK),
                 Step::Idle => {
                     let has_more = || sender.has_more() || self.stop.is_set();
                     let is_requested =
-                        || released.is_none() && has_requested.load(Ordering::Acquire);
+                        || released_at.is_none() && has_requested.load(Ordering::Acquire);
                     journals.notifier().wait(heartbeats.left(), || has_more() || is_requested());
                 }
                 Step::Waiting => {
@@ -239,26 +240,26 @@ fn read(
     pacing: &Pacing<'_>,
 ) -> Result<(), PeerError> {
     stream.set_read_timeout(Some(PACE_INTERVAL))?;
-    let (mut input, mut bytes, mut heard) = (Vec::new(), [0; 4096], Instant::now());
-    let mut round = heard;
+    let (mut input, mut bytes, mut received_at) = (Vec::new(), [0; 4096], Instant::now());
+    let mut round_start = received_at;
     loop {
         let read = stream.read(&mut bytes);
-        if round.elapsed() >= PACE_INTERVAL {
-            round = Instant::now();
+        if round_start.elapsed() >= PACE_INTERVAL {
+            round_start = Instant::now();
             pacing.end_round();
         }
         let len = match read {
             Ok(0) => return Ok(()),
             Ok(len) => len,
             Err(error) if is_silence(&error) => {
-                if heard.elapsed() > IMPORTER_SILENCE_TIMEOUT {
+                if received_at.elapsed() > IMPORTER_SILENCE_TIMEOUT {
                     return Err(Timeout::Importer.into());
                 }
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        heard = Instant::now();
+        received_at = Instant::now();
         input.extend_from_slice(bytes.get(..len).unwrap_or_default());
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             match frame {

@@ -166,7 +166,7 @@ impl Importer {
                 continue;
             };
             let known_since = match &seen {
-                Some((of, since)) if *of == planned => *since,
+                Some((migration, since)) if *migration == planned => *since,
                 _ => Instant::now(),
             };
             seen = Some((planned.clone(), known_since));
@@ -195,7 +195,11 @@ impl Importer {
     /// Updates the last known flush generation.
     fn note_flushes(&mut self, leadership: u32) {
         let flushes = self.applier.engine().flush_generation();
-        if self.state.flushes.is_none_or(|(seen, of, _)| (seen, of) != (flushes, leadership)) {
+        if self
+            .state
+            .flushes
+            .is_none_or(|(generation, epoch, _)| (generation, epoch) != (flushes, leadership))
+        {
             self.state.flushes = Some((flushes, leadership, Instant::now()));
         }
     }
@@ -212,8 +216,8 @@ impl Importer {
         leadership: u32,
         known_since: Instant,
     ) -> Result<(), ImportError> {
-        // A recent flush may not have reached the exporting group yet. The import would bring
-        // flushed items back.
+        // A recent flush may not have reached the exporting group yet. In that case, the import
+        // would restore flushed items.
         let generation = self.state.flushes.filter(|(.., at)| at.elapsed() > FLUSH_TIMEOUT);
         let (generation, ..) = generation.ok_or(ImportError::RecentFlush)?;
         if self.state.has_pending_swap {
@@ -278,8 +282,9 @@ impl Importer {
         Ok((dialed, epoch))
     }
 
-    /// Makes this leader draw only CAS values from `floor` on. The exporting group has drawn none
-    /// of these values, so no key gets a value twice. Reserves values in etcd if necessary.
+    /// Makes this leader assign only CAS values of at least `floor`. The exporting group has
+    /// assigned none of these values, so no key gets a value twice. Reserves values in etcd if
+    /// necessary.
     fn raise_cas(&self, floor: u64, time: Duration) -> Result<(), ImportError> {
         let started = Instant::now();
         loop {
@@ -306,15 +311,15 @@ impl Importer {
         let mut stream: &PeerStream = &dialed.stream;
         stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
         stream.set_write_timeout(Some(EXPORTER_SILENCE_TIMEOUT))?;
-        let (mut bytes, mut heard, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
-        let mut requested: Option<(Instant, Revision)> = None;
+        let (mut bytes, mut received_at, mut ahead) = (vec![0; READ_LEN], Instant::now(), 0);
+        let mut release_request: Option<(Instant, Revision)> = None;
         let mut exporter_clock: Option<PeerClock> = None;
         self.apply(&dialed.rest, planned, leadership)?;
         loop {
             match stream.read(&mut bytes) {
                 Ok(0) => return Err(ImportError::Closed),
                 Ok(len) => {
-                    heard = Instant::now();
+                    received_at = Instant::now();
                     self.apply(bytes.get(..len).unwrap_or_default(), planned, leadership)?;
                     let (sent, now) = (self.applier.last_heartbeat_sent_ms(), boot_millis());
                     if sent > 0 {
@@ -331,7 +336,7 @@ impl Importer {
                 Err(error) if is_silence(&error) => (),
                 Err(error) => return Err(error.into()),
             }
-            if heard.elapsed() > EXPORTER_SILENCE_TIMEOUT {
+            if received_at.elapsed() > EXPORTER_SILENCE_TIMEOUT {
                 return Err(ImportError::Silent);
             }
             if self.stop.is_set() || !self.group.is_leading_in(leadership) {
@@ -339,15 +344,15 @@ impl Importer {
             }
             let mut out = Vec::new();
             self.applier.acknowledge(false, &mut out);
-            match requested {
-                Some((requested, revision)) if let Some(cas_end) = self.applier.barrier() => {
+            match release_request {
+                Some((requested_at, revision)) if let Some(cas_end) = self.applier.barrier() => {
                     // The exporting leader may have reserved further CAS values since this node
                     // last read that leader's record.
-                    let left = RELEASE_TIMEOUT.saturating_sub(requested.elapsed());
+                    let left = RELEASE_TIMEOUT.saturating_sub(requested_at.elapsed());
                     self.raise_cas(cas_end, left)?;
                     return Ok(revision);
                 }
-                Some((requested, _)) if requested.elapsed() > RELEASE_TIMEOUT => {
+                Some((requested_at, _)) if requested_at.elapsed() > RELEASE_TIMEOUT => {
                     return Err(ImportError::ReleaseTimeout);
                 }
                 Some(_) => (),
@@ -365,7 +370,7 @@ impl Importer {
                     let exporter = self.group.topology.leader(&planned.from);
                     let exporter = exporter.ok_or(ImportError::NoLeader)?;
                     self.raise_cas(exporter.record.cas.to, CAS_TIMEOUT)?;
-                    requested = Some((Instant::now(), self.group.topology.map().1));
+                    release_request = Some((Instant::now(), self.group.topology.map().1));
                     Frame::ReleaseSlots { sent: clock.at(boot_millis()) }.write(&mut out);
                 }
                 None => (),
@@ -382,12 +387,13 @@ impl Importer {
     ) -> Result<(), ImportError> {
         let now = self.now();
         let Self { group, applier, .. } = self;
-        let may = || group.is_leading_in(leadership) && !group.topology.has_one_of(&planned.slots);
-        Ok(applier.receive_import(bytes, now, may)?)
+        let can_apply =
+            || group.is_leading_in(leadership) && !group.topology.has_one_of(&planned.slots);
+        Ok(applier.receive_import(bytes, now, can_apply)?)
     }
 
-    /// Waits up to `time` until the followers in sync have all changes so far. Returns whether they
-    /// have them.
+    /// Waits up to `time` until the followers in sync have all changes so far. Returns false after
+    /// a timeout, or if this node no longer leads or is shutting down.
     fn wait_for_followers(&self, leadership: u32, time: Duration) -> bool {
         let Some(journals) = self.group.journals() else { return true };
         let (ends, started) = (journals.ends(), Instant::now());
@@ -403,8 +409,8 @@ impl Importer {
         }
     }
 
-    /// Removes all items of slots that other groups own. Returns false if this node no longer
-    /// leads, or shuts down.
+    /// Removes all items of slots that other groups own. Returns false if this node no longer leads
+    /// or is shutting down.
     fn remove_foreign(&mut self, leadership: u32) -> bool {
         if self.group.topology.own_slots() == SlotSet::all() {
             return self.group.is_leading_in(leadership);

@@ -4,8 +4,8 @@ use super::node_tls::NodeTls;
 use larder_replica::Secret;
 use std::sync::Arc;
 
-/// The credentials of this node. The node requires the same kinds of credentials from peers. If it
-/// has none, every process may connect.
+/// The credentials of this node. The node requires the same kinds of credentials from peers. If
+/// this node has none, every process may connect.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// The secret of `--cluster-secret`.

@@ -5,8 +5,8 @@
 //! sending   held while records are encrypted and sent, so that they are sent in the order of their encryption
 //! session   held while bytes are encrypted or decrypted, never while a thread waits for the socket
 //! ```
-//! A writer therefore never waits until the peer sends, and a reader never waits until the peer
-//! reads.
+//! A writer therefore never waits for the peer to send, and a reader never waits for the peer to
+//! read.
 
 use super::handshake::HandshakeLimit;
 use crate::error::{PeerError, Violation};
@@ -69,7 +69,7 @@ impl Encryption {
         limit: &HandshakeLimit<'_>,
     ) -> Result<Self, PeerError> {
         let mut session = Session { connection, plaintext: Vec::new(), taken: 0 };
-        session.shake_hands(socket, limit)?;
+        session.complete_handshake(socket, limit)?;
         Ok(Self { sending: Mutex::default(), session: Mutex::new(session) })
     }
 
@@ -142,7 +142,7 @@ impl RecordSender {
 }
 
 impl Session {
-    fn shake_hands(
+    fn complete_handshake(
         &mut self,
         mut socket: &TcpStream,
         limit: &HandshakeLimit<'_>,

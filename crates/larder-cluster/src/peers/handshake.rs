@@ -1,4 +1,5 @@
-//! The code that both sides of a handshake share: the time limit, and reading frames.
+//! The code that both sides of a handshake share: the time limit, and the function that reads
+//! frames.
 
 use super::stop::Stop;
 use crate::error::{LocalError, PeerError, Timeout, Violation};
@@ -32,7 +33,7 @@ impl<'a> HandshakeLimit<'a> {
         Self { is_wanted, ..self }
     }
 
-    /// Reads at least one byte from `stream`. `socket` is its socket.
+    /// Reads at least one byte from `stream`. `socket` is the socket of `stream`.
     ///
     /// # Errors
     /// [`Timeout::Handshake`], [`LocalError::Stopped`], [`LocalError::Replaced`], or the connection

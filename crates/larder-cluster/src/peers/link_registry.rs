@@ -1,5 +1,5 @@
 //! The open connections of peers for one purpose. Each peer process has at most one: a later
-//! connection closes the earlier one for good.
+//! connection permanently closes the earlier one.
 
 use crate::error::{LocalError, PeerError};
 use larder_store::Fence;
@@ -20,15 +20,15 @@ pub(crate) struct AdmittedLink {
     peer: u64,
     number: u64,
     /// Limits the time in which forwarded requests may change items. A later connection from the
-    /// peer closes the fence. On connections without forwarded requests, the fence has no other
-    /// effect than to show that a later connection exists.
+    /// peer closes the fence. On connections without forwarded requests, the fence only shows that
+    /// a later connection exists.
     pub(crate) fence: Arc<Fence>,
 }
 
 impl LinkRegistry {
     /// Admits a connection of the process with the incarnation `peer`, and closes the fence of its
     /// earlier connection. Call this before the peer learns that its connection is accepted: from
-    /// then on, it relies on the end of the earlier connection.
+    /// then on, the peer assumes that the earlier connection has ended.
     ///
     /// # Errors
     /// The process has opened a connection with a higher number, so it has given up this
@@ -47,7 +47,7 @@ impl LinkRegistry {
 }
 
 impl AdmittedLink {
-    /// Returns whether the fence accepts further leases. It does if the peer has no later
+    /// Returns whether the fence accepts further leases. The fence does so if the peer has no later
     /// connection for the same purpose, and no change arrived on this connection after the end of
     /// its lease.
     pub(crate) fn is_current(&self) -> bool {

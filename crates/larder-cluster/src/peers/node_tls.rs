@@ -43,10 +43,11 @@ pub struct NodeTls {
     /// where the certificate may contain any name.
     node: Option<String>,
     provider: Arc<CryptoProvider>,
-    present: Mutex<Configurations>,
+    current: Mutex<Configurations>,
 }
 
-/// The TLS configurations of new connections, accepted (`server`) and outgoing (`client`).
+/// The TLS configurations for new connections: `server` for accepted ones, and `client` for
+/// outgoing ones.
 #[derive(Debug)]
 struct Configurations {
     server: Arc<ServerConfig>,
@@ -69,8 +70,8 @@ impl NodeTls {
             ..Tls::default()
         };
         let provider = Arc::new(ring::default_provider());
-        let present = Mutex::new(Configurations::read(&options, node.as_deref(), &provider)?);
-        Ok(Self { options, node, provider, present })
+        let current = Mutex::new(Configurations::read(&options, node.as_deref(), &provider)?);
+        Ok(Self { options, node, provider, current })
     }
 
     /// Reads the files again. New connections use the new certificates. If a file is invalid, the
@@ -80,28 +81,28 @@ impl NodeTls {
     /// [`LoadError`] for the first invalid file.
     pub fn refresh(&self) -> Result<(), LoadError> {
         let read = Configurations::read(&self.options, self.node.as_deref(), &self.provider)?;
-        *self.present() = read;
+        *self.current() = read;
         tracing::info!("reloaded the certificates of --cluster-tls");
         Ok(())
     }
 
     /// Creates the TLS session of an accepted connection.
     pub(crate) fn accept(&self) -> Result<Connection, Error> {
-        let configuration = Arc::clone(&self.present().server);
+        let configuration = Arc::clone(&self.current().server);
         ServerConnection::new(configuration).map(Connection::Server)
     }
 
     /// Creates the TLS session of an outgoing connection. The peer's certificate must be for
     /// `name`.
     pub(crate) fn connect(&self, name: ServerName<'static>) -> Result<Connection, Error> {
-        let configuration = Arc::clone(&self.present().client);
+        let configuration = Arc::clone(&self.current().client);
         ClientConnection::new(configuration, name).map(Connection::Client)
     }
 
-    fn present(&self) -> MutexGuard<'_, Configurations> {
+    fn current(&self) -> MutexGuard<'_, Configurations> {
         // The value is replaced as a whole, so it is valid even if a thread has panicked while it
         // held the lock.
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

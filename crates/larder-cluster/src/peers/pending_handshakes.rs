@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of connections in their handshake.
+/// The maximum number of handshakes under way.
 const HANDSHAKES_MAX: usize = 64;
 
 /// The connections whose handshakes are under way. If there are [`HANDSHAKES_MAX`], a new
@@ -25,7 +25,7 @@ struct Pending {
     number: u64,
     /// The peer's address; for IPv6, the first address of its network.
     from: IpAddr,
-    /// A duplicate of the socket, to shut it down.
+    /// A duplicate of the socket, for shutting the connection down.
     socket: TcpStream,
 }
 
@@ -71,8 +71,8 @@ impl PendingHandshakes {
     }
 }
 
-/// Returns the address, or the first address of its network of 64 bits: a host with IPv6 has all
-/// addresses of such a network.
+/// Returns the address, or for IPv6, the first address of its /64 network: an IPv6 host can usually
+/// use all addresses of such a network.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),

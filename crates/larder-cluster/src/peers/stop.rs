@@ -15,7 +15,7 @@ pub(crate) struct Stop {
     is_set: AtomicBool,
     /// The other end of `polled`. Setting the flag closes this end, which wakes the thread that
     /// polls sockets. `None` once the flag is set.
-    ends: Mutex<Option<UnixStream>>,
+    open_end: Mutex<Option<UnixStream>>,
     polled: UnixStream,
     condition: Condvar,
 }
@@ -23,13 +23,13 @@ pub(crate) struct Stop {
 impl Stop {
     pub(crate) fn new() -> io::Result<Self> {
         let (end, polled) = UnixStream::pair()?;
-        let (ends, condition) = (Mutex::new(Some(end)), Condvar::new());
-        Ok(Self { is_set: AtomicBool::new(false), ends, polled, condition })
+        let (open_end, condition) = (Mutex::new(Some(end)), Condvar::new());
+        Ok(Self { is_set: AtomicBool::new(false), open_end, polled, condition })
     }
 
     pub(crate) fn set(&self) {
         self.is_set.store(true, Ordering::Release);
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.open_end.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.condition.notify_all();
     }
 
@@ -39,8 +39,8 @@ impl Stop {
 
     /// Waits up to `time` for the flag to be set.
     pub(crate) fn wait(&self, time: Duration) {
-        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.condition.wait_timeout_while(ends, time, |ends| ends.is_some());
+        let open_end = self.open_end.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.condition.wait_timeout_while(open_end, time, |open_end| open_end.is_some());
     }
 
     /// Waits until one of the sockets has a connection, or until the flag is set. Returns false if

@@ -306,7 +306,7 @@ mod tests {
         let stop = Stop::new().unwrap();
         let start = Instant::now();
         std::thread::scope(|scope| {
-            // Send the header of a record, and then a byte from time to time.
+            // Send the header of a record, and then one byte every 20 ms.
             near.write_all(&[22, 3, 1, 1, 0, 1, 0, 0, 252]).unwrap();
             let slow = scope.spawn(move || {
                 while near.write_all(&[3]).is_ok() && start.elapsed() < TIME {

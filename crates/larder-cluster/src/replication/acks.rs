@@ -73,8 +73,8 @@ pub(super) fn read_acks(
         while let Some((frame, len)) = Frame::read(&input, HANDSHAKE_FRAME_LEN_MAX)? {
             if let Frame::ChangedKeys(changed_keys) = frame {
                 changed_len += len;
-                // Each key is preceded by its length in two bytes, so a key of one byte takes three
-                // bytes. The factor 4 leaves room for the frame headers.
+                // A length of two bytes precedes each key, so a key of one byte takes three bytes.
+                // The factor 4 leaves room for the frame headers.
                 let fits = changed_len <= 4 * CHANGED_KEYS_LEN_MAX;
                 let Some(keys_sender) = keys_sender.as_ref().filter(|_| fits) else {
                     return Err(Violation::UnexpectedKeys.into());
@@ -95,7 +95,7 @@ pub(super) fn read_acks(
             let is_synced = is_synced && (!is_full_sync || watermark > 0);
             let AckProgress { heartbeat, synced_until, watermark } = status.note_ack(acked);
             if let Some(member) = member {
-                // If the follower has a later connection, a full sync may have started there.
+                // If the follower has a later connection, a full sync may have started on it.
                 if !member.link.is_current() {
                     return Err(LocalError::Obsolete.into());
                 }

@@ -58,7 +58,7 @@ impl Heartbeats {
     /// the leader's clock.
     fn delay(&mut self, sent: u64, now: Millis) -> Millis {
         let difference = i128::from(now) - i128::from(sent);
-        // The clocks may drift apart by a thousandth of the elapsed time.
+        // Allow for clocks that drift apart by a thousandth of the elapsed time.
         let least = self.least.map_or(difference, |(least, since)| {
             least + i128::from(now.saturating_sub(since) / 1000)
         });
@@ -72,9 +72,9 @@ impl Heartbeats {
 /// The leader that a follower follows.
 enum FollowedLeader<'g> {
     /// The server at an address (`--follow`).
-    At(&'g str),
+    Standalone(&'g str),
     /// The leader of the group.
-    Of(&'g Group, Process),
+    InGroup(&'g Group, Process),
 }
 
 impl Follower {
@@ -89,7 +89,7 @@ impl Follower {
         while !self.stop.is_set() {
             let has_connected = self.follow_noting_errors(
                 &mut applier,
-                &FollowedLeader::At(address),
+                &FollowedLeader::Standalone(address),
                 &mut last_error,
             );
             pause = if has_connected {
@@ -144,7 +144,7 @@ impl Follower {
                         let now: Now = self.node.clock.moment().into();
                         applier.end_leadership(group.me().incarnation, now);
                     }
-                    let leader = FollowedLeader::Of(group, leader.clone());
+                    let leader = FollowedLeader::InGroup(group, leader.clone());
                     self.follow_noting_errors(&mut applier, &leader, &mut last_error);
                     group.wait_for_change(&role, RECONNECT_PAUSE_MIN);
                     continue;
@@ -165,7 +165,7 @@ impl Follower {
     ) -> bool {
         let mut has_connected = false;
         let Err(error) = self.follow(applier, leader, &mut has_connected);
-        if let FollowedLeader::Of(group, _) = leader {
+        if let FollowedLeader::InGroup(group, _) = leader {
             // The leader may have transferred its leadership.
             group.update(|member, _| member.read_soon());
         }
@@ -175,7 +175,7 @@ impl Follower {
         let is_early = error.is_not_leader() && !has_connected;
         let error = error.to_string();
         if is_early && error != *last_error {
-            // A new leader accepts followers only a short time after the election.
+            // A new leader does not accept followers immediately after its election.
             tracing::info!("the leader at {} is not ready yet, reconnecting", leader.name());
         } else if has_connected || error != *last_error {
             tracing::warn!("lost the leader at {}, reconnecting: {error}", leader.name());
@@ -209,7 +209,7 @@ impl Follower {
         let mut heartbeats = Heartbeats::default();
         self.receive(applier, leader, &stream, &rest, &mut heartbeats)?;
         stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
-        let (mut bytes, mut heard) = (vec![0; READ_LEN], Instant::now());
+        let (mut bytes, mut received_at) = (vec![0; READ_LEN], Instant::now());
         loop {
             match (&stream).read(&mut bytes) {
                 Ok(0) => {
@@ -217,12 +217,12 @@ impl Follower {
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason).into());
                 }
                 Ok(len) => {
-                    heard = Instant::now();
+                    received_at = Instant::now();
                     let bytes = bytes.get(..len).unwrap_or_default();
                     self.receive(applier, leader, &stream, bytes, &mut heartbeats)?;
                 }
                 Err(error) if is_silence(&error) => {
-                    if heard.elapsed() > LEADER_SILENCE_TIMEOUT {
+                    if received_at.elapsed() > LEADER_SILENCE_TIMEOUT {
                         return Err(Timeout::Heartbeat.into());
                     }
                 }
@@ -271,13 +271,13 @@ impl Follower {
         leader: &FollowedLeader<'_>,
     ) -> Result<PeerConnection, PeerError> {
         match leader {
-            FollowedLeader::At(address) => {
+            FollowedLeader::Standalone(address) => {
                 let purpose = Purpose::Follow(applier.position(None));
                 let target = Target { address, node: None, is_wanted: &|| true };
                 let caller = Caller::Follower(&self.name);
                 dial(target, &self.node.credentials, caller, purpose, &self.stop)
             }
-            FollowedLeader::Of(group, process) => {
+            FollowedLeader::InGroup(group, process) => {
                 let address = leader.address().ok_or(LocalError::NoAddress)?;
                 let purpose = Purpose::Follow(applier.position(Some(process.incarnation)));
                 let me = group.local_member();
@@ -307,8 +307,8 @@ impl Follower {
 impl FollowedLeader<'_> {
     fn name(&self) -> String {
         match self {
-            Self::At(address) => (*address).to_owned(),
-            Self::Of(_, process) => {
+            Self::Standalone(address) => (*address).to_owned(),
+            Self::InGroup(_, process) => {
                 let address = self.address().unwrap_or_default();
                 format!("{address} ({})", process.node)
             }
@@ -317,8 +317,8 @@ impl FollowedLeader<'_> {
 
     fn address(&self) -> Option<String> {
         match self {
-            Self::At(address) => Some((*address).to_owned()),
-            Self::Of(group, process) => group.read(|member| {
+            Self::Standalone(address) => Some((*address).to_owned()),
+            Self::InGroup(group, process) => group.read(|member| {
                 let addresses = &member.view().addresses;
                 addresses.get(&process.node).map(|addresses| addresses.members.clone())
             }),
@@ -328,8 +328,8 @@ impl FollowedLeader<'_> {
     /// Returns whether the group now has another leader or none. Always false for `--follow`.
     fn is_replaced(&self) -> bool {
         match self {
-            Self::At(_) => false,
-            Self::Of(group, process) => {
+            Self::Standalone(_) => false,
+            Self::InGroup(group, process) => {
                 !matches!(group.role(), Role::Follower { leader, .. } if leader == *process)
             }
         }
@@ -339,8 +339,8 @@ impl FollowedLeader<'_> {
     /// its items.
     fn may_sync(&self, kind: SyncKind) -> bool {
         match self {
-            Self::At(_) => true,
-            Self::Of(group, _) => {
+            Self::Standalone(_) => true,
+            Self::InGroup(group, _) => {
                 group.note_data_until(None);
                 // Lookups under way must end before the sync removes items.
                 group.settle();
@@ -372,7 +372,7 @@ impl FollowedLeader<'_> {
     /// Records the time up to which this node has all changes. `None` means that it lacks items, or
     /// that the time is unknown.
     fn note_data_until(&self, time: Option<Millis>) {
-        if let Self::Of(group, _) = self {
+        if let Self::InGroup(group, _) = self {
             group.note_data_until(time);
         }
     }
@@ -380,7 +380,7 @@ impl FollowedLeader<'_> {
     /// Ends the sync of this member if `is_synced` is true and the member still counts as lacking
     /// items.
     fn note_synced(&self, is_synced: bool) {
-        if let Self::Of(group, _) = self
+        if let Self::InGroup(group, _) = self
             && is_synced
             && group.read(Member::lacks_items)
         {
@@ -392,8 +392,8 @@ impl FollowedLeader<'_> {
     /// this member makes an election promise.
     fn promise(&self, cas_end: u64) -> bool {
         match self {
-            Self::At(_) => false,
-            Self::Of(group, process) => {
+            Self::Standalone(_) => false,
+            Self::InGroup(group, process) => {
                 group.update(|member, now| member.note_heartbeat(process, cas_end, now))
             }
         }

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 /// The maximum number of connected followers.
 const FOLLOWERS_MAX: usize = 16;
-/// How long an idle sender lets changes gather, unless a reply waits for them. Larger batches need
-/// less CPU time.
-const REST: Duration = Duration::from_millis(1);
+/// How long an idle sender pauses so that more changes accumulate, unless a reply waits for a
+/// change. Larger batches need less CPU time.
+const BATCH_PAUSE: Duration = Duration::from_millis(1);
 
 /// The interval at which a sender checks whether the record still lists a member that needs a full
 /// sync.
@@ -70,12 +70,12 @@ impl Leader {
         let succession = succession.as_deref();
         let journals_read = Arc::clone(journals);
         let sender = Sender::new(engine, journals_read, self.incarnation, position, succession);
-        let how = match (sender.starts_with_full_sync(), sender.is_delta_syncing()) {
+        let start_mode = match (sender.starts_with_full_sync(), sender.is_delta_syncing()) {
             (true, _) => "starts with a full sync",
             (_, true) => "starts with a delta sync",
             _ => "resumes",
         };
-        tracing::info!("follower {} at {address} {how}", status.name);
+        tracing::info!("follower {} at {address} {start_mode}", status.name);
         let ended = self.stream(sender, journals, stream, &status, member.as_ref());
         self.node.replication.remove(&status);
         if let Some(FollowingMember { process, group, leadership, link }) = &member {
@@ -150,11 +150,11 @@ impl Leader {
         let waker = Waker::from(Arc::clone(&journal_waker));
         let clock = self.node.clock.clone();
         let (mut out, mut heartbeats) = (Vec::new(), HeartbeatSchedule::default());
-        let (mut sent_bytes, mut rested_after) = (0, 0);
+        let (mut sent_bytes, mut paused_after) = (0, 0);
         // A full sync first removes all items of the member. The sync starts only when the member
         // is no longer in sync: a member in sync may become the leader.
-        let mut still_in_sync = member.filter(|_| sender.starts_with_full_sync());
-        if let Some(FollowingMember { process, group, leadership, .. }) = still_in_sync {
+        let mut pending_exclusion = member.filter(|_| sender.starts_with_full_sync());
+        if let Some(FollowingMember { process, group, leadership, .. }) = pending_exclusion {
             group.update(|member, _| {
                 if member.leadership_epoch() == Some(*leadership) {
                     member.exclude(process);
@@ -162,7 +162,7 @@ impl Leader {
             });
         }
         while !self.stop.is_set() {
-            let heard = journals.notifier().generation();
+            let seen_generation = journals.notifier().generation();
             if member
                 .is_some_and(|member| member.group.leadership_epoch() != Some(member.leadership))
             {
@@ -182,18 +182,19 @@ impl Leader {
                 let behind = sender.lag_ms(now);
                 let is_in_doubt = member.is_some_and(|member| !member.group.is_serving());
                 // A member that waits for a full sync does not know its lag.
-                let known = (!is_in_doubt && still_in_sync.is_none()).then_some(behind);
+                let known = (!is_in_doubt && pending_exclusion.is_none()).then_some(behind);
                 let lag_ms = known.and_then(|behind| behind.try_into().ok());
                 let sent = boot_millis();
-                let cas_end =
-                    member.map_or(0, |of| of.group.read(|member| member.heartbeat_cas_end(sent)));
+                let cas_end = member.map_or(0, |follower| {
+                    follower.group.read(|member| member.heartbeat_cas_end(sent))
+                });
                 Frame::Heartbeat { number, lag_ms, sent, cas_end }.write(&mut out);
                 status.note_heartbeat(number, behind, cas_end);
             }
-            if let Some(member) = still_in_sync.take_if(|member| !member.may_be_in_sync()) {
+            if let Some(member) = pending_exclusion.take_if(|member| !member.may_be_in_sync()) {
                 tracing::debug!("the full sync of {} starts", member.process.node);
             }
-            if let Some(FollowingMember { group, .. }) = still_in_sync {
+            if let Some(FollowingMember { group, .. }) = pending_exclusion {
                 stream.write_all(&out)?;
                 out.clear();
                 group.wait(EXCLUSION_TICK);
@@ -213,20 +214,24 @@ impl Leader {
             stream.write_all(&out)?;
             sent_bytes += out.len() as u64;
             out.clear();
-            let rests = matches!(step, Step::Idle) && sender.batch() != rested_after;
-            // The sender rests once after each batch, while changes gather for the next one.
-            let rest = if rests { REST } else { Duration::ZERO };
-            note(&sender, status, &clock, sent_bytes, rest);
+            let must_pause = matches!(step, Step::Idle) && sender.batch() != paused_after;
+            // The sender pauses once after each batch, so that changes for the next batch
+            // accumulate.
+            let pause = if must_pause { BATCH_PAUSE } else { Duration::ZERO };
+            note(&sender, status, &clock, sent_bytes, pause);
             match step {
                 Step::More => (),
-                Step::Idle if rests => {
-                    rested_after = sender.batch();
-                    journals.notifier().pause(REST, heard);
+                Step::Idle if must_pause => {
+                    paused_after = sender.batch();
+                    journals.notifier().pause(BATCH_PAUSE, seen_generation);
                 }
                 Step::Idle => {
-                    let has_rung =
-                        || journals.notifier().generation() != heard || self.stop.is_set();
-                    journals.notifier().wait(heartbeats.left(), || sender.has_more() || has_rung());
+                    let was_notified = || {
+                        journals.notifier().generation() != seen_generation || self.stop.is_set()
+                    };
+                    journals
+                        .notifier()
+                        .wait(heartbeats.left(), || sender.has_more() || was_notified());
                 }
                 Step::Waiting => {
                     journals.notifier().wait(heartbeats.left(), || journal_waker.take());
@@ -237,14 +242,14 @@ impl Leader {
     }
 }
 
-/// Updates the status of a follower. `rest` is how long its sender rests next, which adds to the
-/// lag.
+/// Updates the status of a follower. `pause` is the length of the sender's next pause, which adds
+/// to the lag.
 fn note(
     sender: &Sender<erased::Handle>,
     status: &FollowerStatus,
     clock: &Clock,
     sent_bytes: u64,
-    rest: Duration,
+    pause: Duration,
 ) {
     let now: Now = clock.moment().into();
     let stats = FollowerStats {
@@ -252,7 +257,7 @@ fn note(
         is_full_syncing: sender.is_full_syncing(),
         lag_bytes: sender.lag_bytes(),
         lag_keys: sender.lag_keys(),
-        lag: Duration::from_millis(sender.lag_ms(now)) + rest,
+        lag: Duration::from_millis(sender.lag_ms(now)) + pause,
         sent_bytes,
     };
     status.note(stats, sender.batch());

@@ -13,20 +13,20 @@ impl Node {
     /// followers.
     pub fn replication_info(&self) -> Option<Replication> {
         let status = &self.replication;
-        let written = status.journal_offset();
-        if status.link.is_none() && written.is_none() {
+        let own_offset = status.journal_offset();
+        if status.link.is_none() && own_offset.is_none() {
             return None;
         }
         let link = self.link_info();
-        let of_leader = link.as_ref().and_then(|link| link.offset);
-        let offset = written.or(of_leader).unwrap_or_default();
+        let leader_offset = link.as_ref().and_then(|link| link.offset);
+        let offset = own_offset.or(leader_offset).unwrap_or_default();
         let group = self.group.as_deref();
         let followers = status.followers();
         let followers = followers.iter().map(|follower| follower_info(follower, group, offset));
         Some(Replication { link, followers: followers.collect(), offset })
     }
 
-    /// Returns the link to the leader. `None` if this node leads or never follows.
+    /// Returns the link to the leader, or `None` if this node leads or never follows.
     fn link_info(&self) -> Option<Link> {
         let stats = self.replication.link.as_ref()?.stats();
         let leader = match self.group.as_deref().map(|group| (group, group.role())) {

@@ -25,7 +25,8 @@ const BATCHES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub struct ReplicationStatus {
     followers: Mutex<Vec<Arc<FollowerStatus>>>,
-    /// The totals over followers' connections that have ended. Lock order: `followers` before this.
+    /// The totals over followers' connections that have ended. Lock order: `followers` before this
+    /// mutex.
     ended: Mutex<SyncTotals>,
     /// The number of follower connections so far.
     admitted: AtomicU64,
@@ -67,8 +68,8 @@ impl ReplicationStatus {
     }
 
     /// Returns the number of connections that failed in the handshake or were refused. Excludes
-    /// members that mistake this node for the leader of their group, and imports that start
-    /// although the migration is not planned.
+    /// members that mistake this node for the leader of their group, and imports that this node
+    /// refuses after the handshake for a reason other than the maximum number of migrations.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -159,13 +160,13 @@ struct SentHeartbeat {
 /// The progress of a follower since its previous acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct AckProgress {
-    /// The send time of the last acknowledged heartbeat, and the end of its CAS range. `None` if no
-    /// further heartbeat is acknowledged.
+    /// The send time of the last acknowledged heartbeat, and the end of its CAS range. `None` if
+    /// the acknowledgement covers no further heartbeat.
     pub(crate) heartbeat: Option<ElectionPromise>,
-    /// The time up to which the follower has all changes. `None` if no further heartbeat is
-    /// acknowledged.
+    /// The time up to which the follower has all changes. `None` if the acknowledgement covers no
+    /// further heartbeat.
     pub(crate) synced_until: Option<Millis>,
-    /// The last acknowledged watermark. `None` if no further watermark is acknowledged.
+    /// The last acknowledged watermark. `None` if the acknowledgement covers no further watermark.
     pub(crate) watermark: Option<SentWatermark>,
 }
 
@@ -279,10 +280,10 @@ struct LinkState {
     /// The time at which bytes last arrived from the leader. Bytes that arrive while this
     /// follower's lag is unknown do not count. `None` until the first heartbeat that states the lag
     /// has arrived.
-    heard: Option<Instant>,
+    received_at: Option<Instant>,
     is_connected: bool,
     /// The time at which the last connection ended; `None` if none has ended.
-    lost: Option<Instant>,
+    lost_at: Option<Instant>,
 }
 
 /// The link's values for statistics.
@@ -329,16 +330,16 @@ impl LinkStatus {
     pub(crate) fn note_lost(&self, error: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut state.is_connected) {
-            state.lost = Some(Instant::now());
+            state.lost_at = Some(Instant::now());
         }
         error.clone_into(&mut state.stats.error);
     }
 
-    /// Records that this server leads. It then has no link, and no lag.
+    /// Records that this server leads. A leader has no link and no lag.
     pub(crate) fn note_leading(&self) {
         self.note_lost("");
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.heard = None;
+        state.received_at = None;
         state.stats.is_synced = false;
     }
 
@@ -346,7 +347,7 @@ impl LinkStatus {
     pub(crate) fn note(&self, applier: &Applier<erased::Handle>, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(behind) = applier.lag_ms() {
-            state.heard = Some(Instant::now());
+            state.received_at = Some(Instant::now());
             state.stats.behind = Duration::from_millis(behind.into());
         }
         let stats = &mut state.stats;
@@ -364,10 +365,10 @@ impl LinkStatus {
             (true, false) => "syncing",
             (true, true) => "following",
         };
-        let heard = state.heard.filter(|_| stats.is_synced);
-        stats.lag = heard.map(|heard| heard.elapsed() + stats.behind);
-        stats.silence = state.heard.map(|heard| heard.elapsed());
-        stats.down = state.lost.map(|lost| lost.elapsed());
+        let received_at = state.received_at.filter(|_| stats.is_synced);
+        stats.lag = received_at.map(|received_at| received_at.elapsed() + stats.behind);
+        stats.silence = state.received_at.map(|received_at| received_at.elapsed());
+        stats.down = state.lost_at.map(|lost_at| lost_at.elapsed());
         stats
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn enable(file: &File) -> Option<usize> {
     use super::spec::{ALIGN_MIN, HEADER_LEN};
     use std::os::fd::AsFd;
 
-    let align = stated_align(file).or_else(|| block_len(file)).unwrap_or(ALIGN_MAX);
+    let align = reported_align(file).or_else(|| block_len(file)).unwrap_or(ALIGN_MAX);
     let is_possible = align.is_power_of_two() && align as u64 <= HEADER_LEN;
     if is_possible && set_flags(file, libc::O_DIRECT) {
         // Try a read, because some file systems accept the flag but refuse reads.
@@ -46,22 +46,22 @@ fn set_flags(file: &File, flags: libc::c_int) -> bool {
 /// Returns the alignment in bytes that the file system reports. Returns `None` on kernels before
 /// 6.1, or if the file system reports that direct I/O is not supported.
 #[cfg(target_os = "linux")]
-fn stated_align(file: &File) -> Option<usize> {
+fn reported_align(file: &File) -> Option<usize> {
     use std::mem::MaybeUninit;
     use std::os::fd::AsRawFd;
 
-    let mut about = MaybeUninit::<libc::statx>::zeroed();
+    let mut stat = MaybeUninit::<libc::statx>::zeroed();
     let (flags, mask) = (libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
     // SAFETY: the path is a C string, and `about` has space for the result.
     let answer =
-        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, about.as_mut_ptr()) };
+        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), flags, mask, stat.as_mut_ptr()) };
     // SAFETY: the struct consists of integers. If the system wrote nothing, they are zeros, which
     // are valid.
-    let about = unsafe { about.assume_init() };
-    if answer != 0 || about.stx_mask & libc::STATX_DIOALIGN == 0 {
+    let stat = unsafe { stat.assume_init() };
+    if answer != 0 || stat.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;
     }
-    let align = about.stx_dio_mem_align.max(about.stx_dio_offset_align);
+    let align = stat.stx_dio_mem_align.max(stat.stx_dio_offset_align);
     usize::try_from(align).ok().filter(|align| *align > 0)
 }
 

@@ -36,7 +36,8 @@ pub enum FilesError {
     /// No file was given.
     #[error("no file was given")]
     None,
-    /// The server must not overwrite the file, or other users can access it.
+    /// The server refuses the file, because it may contain other data or because other users can
+    /// access it.
     #[error("{}: {what}: give another file, or {remedy}", path.display())]
     NotOwn {
         /// The file.
@@ -133,17 +134,17 @@ pub(super) fn open_all(
         if pages == 0 {
             return Err(FilesError::NoPage { path: path.clone(), bytes: spec.bytes, page_len });
         }
-        let (file, about) = open_own(path, opening, begun)?;
-        if opened.iter().any(|(_, other)| is_same(other, &about)) {
+        let (file, metadata) = open_own(path, opening, begun)?;
+        if opened.iter().any(|(_, other)| is_same(other, &metadata)) {
             return Err(FilesError::Twice { path: path.clone() });
         }
         lock(path, &file, opening, begun)?;
-        opened.push((file, about));
+        opened.push((file, metadata));
     }
     // Change no content and no size before all files are locked.
-    let sized = |((file, about), spec): ((File, Metadata), _)| {
+    let sized = |((file, metadata), spec): ((File, Metadata), _)| {
         check_content(spec, &file)?;
-        let len = if about.file_type().is_block_device() {
+        let len = if metadata.file_type().is_block_device() {
             len_of_device(spec, page_len, &file)?
         } else {
             allocate(spec, page_len, &file)?
@@ -172,7 +173,7 @@ fn open_own(
     // `O_NONBLOCK` makes opening a named pipe return without waiting for the other end. The flag is
     // cleared later, because with it a ring would not wait for reads.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let is_device = path.metadata().is_ok_and(|about| about.file_type().is_block_device());
+    let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
     let file = if is_device {
         open_device(path, opening, begun)
     } else {
@@ -186,27 +187,27 @@ fn open_own(
         }
         opened => opened?,
     };
-    let about = file.metadata().map_err(FilesError::io(path))?;
-    if about.file_type().is_block_device() {
-        return Ok((file, about));
+    let metadata = file.metadata().map_err(FilesError::io(path))?;
+    if metadata.file_type().is_block_device() {
+        return Ok((file, metadata));
     }
-    if !about.is_file() {
+    if !metadata.is_file() {
         return refuse("it is neither a regular file nor a block device", "remove it");
     }
     // SAFETY: the call has no arguments, and can't fail.
     let own = unsafe { libc::geteuid() };
-    let is_later = own == 0 && opening.owner == Some(about.uid());
-    if about.uid() != own && !is_later {
+    let is_later = own == 0 && opening.owner == Some(metadata.uid());
+    if metadata.uid() != own && !is_later {
         return refuse("it belongs to another user", "remove it");
     }
-    if about.mode() & 0o077 != 0 {
+    if metadata.mode() & 0o077 != 0 {
         return refuse("other users may read or write it", "remove it (chmod 600 helps, too)");
     }
-    if about.nlink() > 1 {
+    if metadata.nlink() > 1 {
         return refuse("it has more than one name", "remove it");
     }
     wait_for_io(&file).map_err(FilesError::io(path))?;
-    Ok((file, about))
+    Ok((file, metadata))
 }
 
 /// Opens a block device exclusively. If the device is in use, for example because it is mounted,
@@ -289,18 +290,18 @@ fn len_of_device(spec: &FileSpec, page_len: u64, mut file: &File) -> Result<u64,
 /// Returns the total length of the file's pages in bytes.
 fn allocate(spec: &FileSpec, page_len: u64, file: &File) -> Result<u64, FilesError> {
     let len = spec.bytes / page_len * page_len;
-    let whole = HEADER_LEN + len;
+    let file_len = HEADER_LEN + len;
     let before = file.metadata().map_err(FilesError::io(&spec.path))?.len();
     let resize = || {
-        fill_holes(file, whole)?;
-        file.set_len(whole)
+        fill_holes(file, file_len)?;
+        file.set_len(file_len)
     };
     resize().map_err(|error| {
         // Return the allocated blocks to the file system.
         let _ = file.set_len(before);
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                FilesError::NoRoom { path: spec.path.clone(), bytes: whole }
+                FilesError::NoRoom { path: spec.path.clone(), bytes: file_len }
             }
             _ => FilesError::io(&spec.path)(error),
         }

@@ -41,20 +41,21 @@ const _: () =
 /// The maximum length, in bytes, of the reply text that an error contains.
 const REFUSAL_LEN_MAX: usize = 300;
 
-/// A client of etcd. Within a time limit, each call tries one server after the other until a server
+/// A client of etcd. Within a time limit, each call tries one server after another until a server
 /// executes it.
 pub struct Etcd {
     agent: ureq::Agent,
     limits: TimeLimits,
     urls: Arc<[String]>,
     /// The index in `urls` of the server that receives the next request.
-    at: usize,
+    next_server: usize,
     login: Option<Login>,
     counters: Arc<EtcdCounters>,
     /// The number of requests that failed, except for timeouts.
     failures: u64,
-    /// The start of the time limit of the current call; `None` if it starts with the call.
-    started: Option<Instant>,
+    /// The time at which the time limit of the current call starts; `None` if the limit starts with
+    /// the call.
+    limit_start: Option<Instant>,
     /// The cluster identity that etcd must have to execute a transaction.
     identity: Option<Arc<ClusterIdentity>>,
 }
@@ -149,16 +150,16 @@ impl Etcd {
             agent,
             limits,
             urls: urls.into(),
-            at: 0,
+            next_server: 0,
             login,
             counters,
             failures: 0,
-            started: None,
+            limit_start: None,
             identity,
         })
     }
 
-    /// Sends a request to one server after the other until one executes it. Starts no request that
+    /// Sends a request to one server after another until one executes it. Starts no request that
     /// could exceed the time limit.
     ///
     /// # Errors
@@ -172,14 +173,14 @@ impl Etcd {
 
     /// Does the work of [`Self::call`], which also counts the call.
     fn try_servers(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
-        let start = self.started.unwrap_or_else(Instant::now);
+        let start = self.limit_start.unwrap_or_else(Instant::now);
         let mut last = CoordinatorError::NoServer;
         // The last request must start before this time has passed.
         let start_max = self.limits.call - self.limits.request;
         let (mut servers_left, mut token_refused) = (self.urls.len(), false);
         while servers_left > 0 && start.elapsed() <= start_max {
             let token = self.token(start_max.saturating_sub(start.elapsed()))?;
-            let url = self.urls.get(self.at).map_or("", String::as_str);
+            let url = self.urls.get(self.next_server).map_or("", String::as_str);
             let error = match post(&self.agent, url, path, body, token.as_deref(), None) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
@@ -199,7 +200,8 @@ impl Etcd {
             if lacks_revision(&last) {
                 break;
             }
-            (self.at, servers_left) = ((self.at + 1) % self.urls.len(), servers_left - 1);
+            (self.next_server, servers_left) =
+                ((self.next_server + 1) % self.urls.len(), servers_left - 1);
         }
         Err(last)
     }
@@ -207,11 +209,11 @@ impl Etcd {
     /// Returns the login token; `None` if the settings have no login.
     fn token(&self, wait_max: Duration) -> Result<Option<Arc<str>>, CoordinatorError> {
         let Some(login) = &self.login else { return Ok(None) };
-        let (agent, urls, at) = (self.agent.clone(), Arc::clone(&self.urls), self.at);
+        let (agent, urls, first) = (self.agent.clone(), Arc::clone(&self.urls), self.next_server);
         let send = move |name: &str, password: &str, time_limit: Duration| {
             log_in(
                 &agent,
-                urls.iter().cycle().skip(at).take(urls.len()),
+                urls.iter().cycle().skip(first).take(urls.len()),
                 name,
                 password,
                 time_limit,
@@ -236,10 +238,10 @@ impl Etcd {
         ranges: &[Range],
     ) -> Result<(Vec<Vec<KeyValue>>, u64), CoordinatorError> {
         let requests: Vec<Value> = ranges.iter().map(Range::request).collect();
-        self.started = Some(start);
-        let done = self.transact(&[], &requests, &[]);
-        self.started = None;
-        let Transaction { ranges: read, revision, .. } = done?;
+        self.limit_start = Some(start);
+        let result = self.transact(&[], &requests, &[]);
+        self.limit_start = None;
+        let Transaction { ranges: read, revision, .. } = result?;
         let is_complete = read.len() == ranges.len();
         let missing = CoordinatorError::MalformedReply("a list of responses");
         is_complete.then_some((read, revision)).ok_or(missing)
@@ -278,7 +280,7 @@ impl Etcd {
     ) -> Result<u64, CoordinatorError> {
         let range = json!({"key": BASE64.encode(key), "count_only": true});
         let (start, token) = (Instant::now(), self.token(time_limit)?);
-        let url = self.urls.get(self.at).map_or("", String::as_str);
+        let url = self.urls.get(self.next_server).map_or("", String::as_str);
         let limit = Some(time_limit.saturating_sub(start.elapsed()).max(Duration::from_millis(1)));
         let answer = post(&self.agent, url, "/v3/kv/range", &range, token.as_deref(), limit);
         self.counters.note(start.elapsed(), answer.is_ok());
@@ -286,7 +288,7 @@ impl Etcd {
             Ok(answer) => revision(&answer),
             Err(error) => {
                 self.failures += u64::from(!error.is_timeout);
-                self.at = (self.at + 1) % self.urls.len();
+                self.next_server = (self.next_server + 1) % self.urls.len();
                 Err(error.error)
             }
         }
@@ -308,13 +310,13 @@ impl Etcd {
         let failure = [failure, &[identity.read_request()]].concat();
         let mut is_restored = false;
         loop {
-            let mut done = self.transact_once(&comparisons, success, &failure)?;
-            if done.has_succeeded {
-                return Ok(done);
+            let mut result = self.transact_once(&comparisons, success, &failure)?;
+            if result.has_succeeded {
+                return Ok(result);
             }
-            let found = done.ranges.pop();
+            let found = result.ranges.pop();
             if identity.is_kept(found.iter().flatten().next())? {
-                return Ok(done);
+                return Ok(result);
             }
             if is_restored {
                 return Err(CoordinatorError::IdentityLost(identity.key.clone()));
@@ -389,8 +391,8 @@ impl Etcd {
         let others = others.iter().map(|(key, revision)| has_revision(key, *revision));
         let comparisons: Vec<Value> =
             std::iter::once(has_revision(key, revision)).chain(others).collect();
-        let done = self.transact(&comparisons, &[put_request(key, value, 0)], &[])?;
-        Ok(done.has_succeeded.then_some(done.revision))
+        let result = self.transact(&comparisons, &[put_request(key, value, 0)], &[])?;
+        Ok(result.has_succeeded.then_some(result.revision))
     }
 }
 
@@ -400,7 +402,7 @@ fn revision(answer: &Value) -> Result<u64, CoordinatorError> {
     found.ok_or(CoordinatorError::MalformedReply("the revision"))
 }
 
-/// Tries to log in at one server after the other until one accepts. Returns the token.
+/// Tries to log in at one server after another until one accepts. Returns the token.
 fn log_in<'u>(
     agent: &ureq::Agent,
     urls: impl Iterator<Item = &'u String>,

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// after each timeout.
 const TIME_LIMIT: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(30);
 /// The maximum pause after the first failed login, and the maximum pause after many failures. The
-/// maximum doubles after each failure. The pause itself is random: processes whose logins failed
-/// together do not retry together.
+/// maximum doubles after each failure. The pause itself is random, so that processes whose logins
+/// failed together do not retry together.
 const PAUSE: Range<Duration> = Duration::from_millis(200)..Duration::from_secs(10);
 
 /// A name and a password for etcd. Clones share the token that a login returns.
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Login {
 }
 
 impl Login {
-    /// Creates a login. The first call of a client starts it.
+    /// Creates a login. The first call that a client makes starts the login.
     #[must_use]
     pub fn new(name: &str, password: &str) -> Self {
         Self(Arc::new(Shared {

@@ -95,7 +95,7 @@ pub(crate) fn key_values(range: &Value) -> Option<Vec<KeyValue>> {
         BASE64.decode(text).ok()
     };
     let read = |one: &Value| {
-        // A key that is not UTF-8 does not make the others unreadable.
+        // Replace invalid UTF-8, so that one invalid key does not make the other keys unreadable.
         let key = String::from_utf8_lossy(&bytes(one, "key")?).into_owned();
         let (value, revision) = (bytes(one, "value")?, number(one, "mod_revision")?);
         let lease = number(one, "lease").unwrap_or_default();
@@ -106,7 +106,7 @@ pub(crate) fn key_values(range: &Value) -> Option<Vec<KeyValue>> {
 
 /// Reads a number. Returns `None` if the field is missing or is not a number. etcd writes 64-bit
 /// numbers as strings.
-pub(crate) fn number(of: &Value, field: &str) -> Option<u64> {
-    let number = of.get(field)?;
+pub(crate) fn number(object: &Value, field: &str) -> Option<u64> {
+    let number = object.get(field)?;
     number.as_u64().or_else(|| number.as_str()?.parse().ok())
 }

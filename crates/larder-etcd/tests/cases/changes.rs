@@ -1,4 +1,4 @@
-//! Reads that request only the changes since the last one.
+//! Reads that request only the changes since the last read.
 
 use crate::etcd_server::{Server, named, start};
 use crate::{ALL_KEYS, addresses, delete, overwrite, post, process, record};
@@ -24,7 +24,7 @@ fn a_group_that_has_not_changed_is_read_by_the_revision_of_etcd() {
         &|| delete(&server, "groups/0"),
     ];
     for (step, change) in changes.iter().enumerate() {
-        // From the second of two equal reads on, only the revision is read.
+        // After two equal reads, the client reads only the revision.
         let seen = [(); 3].map(|()| group.read().unwrap());
         assert!(seen[0] == seen[1] && seen[1] == seen[2], "{step}");
         change();
@@ -35,7 +35,7 @@ fn a_group_that_has_not_changed_is_read_by_the_revision_of_etcd() {
 }
 
 /// Creates a client that uses the second server once the first one is unreachable.
-fn of_both(first: &Server, second: &Server) -> Etcd {
+fn client_of_both(first: &Server, second: &Server) -> Etcd {
     let urls = vec![first.url.clone(), second.url.clone()];
     let settings = EtcdSettings { urls, ..EtcdSettings::default() };
     Etcd::with_limits(&settings, TimeLimits::COMMAND).unwrap()
@@ -44,7 +44,7 @@ fn of_both(first: &Server, second: &Server) -> Etcd {
 #[test]
 fn an_etcd_that_has_lost_its_data_is_read_completely() {
     let (Some(first), Some(second)) = (start(), start()) else { return };
-    let open = || of_both(&first, &second);
+    let open = || client_of_both(&first, &second);
     let (a, b) = (process("a", 1), process("b", 2));
     overwrite(&first, "other", "");
     first.group("0").swap(0, &record(1, &a)).unwrap().unwrap();
@@ -57,7 +57,7 @@ fn an_etcd_that_has_lost_its_data_is_read_completely() {
         assert_eq!(map.read().unwrap().leaders["0"].record.leader, a);
         assert_eq!(group.read().unwrap().record, Some(record(1, &a)));
     }
-    // The second etcd has as many keys, and an earlier revision.
+    // The second etcd has the same number of keys, and an earlier revision.
     drop(first);
     assert_eq!(map.read().unwrap().leaders["0"].record.leader, b);
     assert_eq!(group.read().unwrap().record, Some(record(1, &b)));
@@ -82,7 +82,7 @@ fn wait_for_complete_read(replica: &EtcdShardMap) {
 #[test]
 fn after_a_failed_request_a_replica_is_replaced_even_if_etcd_has_a_later_revision() {
     let (Some(first), Some(second)) = (start(), start()) else { return };
-    let mut map = EtcdShardMap::new(of_both(&first, &second), "demo".to_owned());
+    let mut map = EtcdShardMap::new(client_of_both(&first, &second), "demo".to_owned());
     let (a, b) = (process("a", 1), process("b", 2));
     first.group("0").swap(0, &record(1, &a)).unwrap().unwrap();
     second.group("0").swap(0, &record(1, &b)).unwrap().unwrap();
@@ -116,7 +116,7 @@ fn a_replica_never_has_an_earlier_map_than_etcd() {
     assert_eq!(replica.read().unwrap().map, None, "not the map that was replaced");
 }
 
-/// The text of all keys and values of a replica.
+/// Returns the map, the leaders and the list of servers of a replica, as text.
 fn contents(map: &mut EtcdShardMap) -> String {
     let view = map.read().unwrap();
     let mut leaders: Vec<_> = view.leaders.iter().collect();
@@ -158,7 +158,7 @@ fn reads_return_every_change_and_complete_reads_follow_only_deletions() {
         seen
     };
     assert_eq!(check("no change", false), first);
-    // Another cluster in the same etcd.
+    // Change another cluster in the same etcd.
     EtcdShardMap::new(server.client(), "dem".to_owned())
         .swap(0, &ShardMap::single_group("0"), &[])
         .unwrap();

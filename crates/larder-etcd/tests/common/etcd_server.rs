@@ -22,8 +22,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts an etcd. Returns `None` if it is not installed. Retries with other ports if another
-/// process has taken the chosen ports.
+/// Starts an etcd server. Returns `None` if etcd is not installed. Retries with other ports if
+/// another process has taken the chosen ports.
 pub(crate) fn start() -> Option<Server> {
     Command::new("etcd").arg("--version").stdout(Stdio::null()).status().ok()?;
     for _ in 0..20 {

@@ -22,8 +22,9 @@ use tokio::task::yield_now;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// A `GetMany` runs at most this many lookups concurrently. Their waits for slower storage overlap.
-const AT_ONCE: usize = 32;
+/// A `GetMany` runs at most this many lookups concurrently, so that their waits for slower storage
+/// overlap.
+const CONCURRENT_MAX: usize = 32;
 /// The maximum length, in bytes, of an encoded reply without its value.
 const FIELDS_LEN: usize = 64;
 
@@ -39,8 +40,8 @@ impl Cache for CacheService {
 
     async fn get(&self, request: Request<pb::GetRequest>) -> RpcResult<pb::GetResponse> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
-        let looked = look(&self.0, fields::key(&request.get_ref().key)?).await?;
-        Ok(Response::new(whole(&self.0, &memory, looked, 0).await?))
+        let found = look_up(&self.0, fields::key(&request.get_ref().key)?).await?;
+        Ok(Response::new(whole_reply(&self.0, &memory, found, 0).await?))
     }
 
     async fn get_many(
@@ -55,7 +56,7 @@ impl Cache for CacheService {
         }
         keys.iter().try_for_each(|key| fields::key(key).map(|_| ()))?;
         memory.require(&self.0, keys_len(&keys)).await?;
-        Ok(Response::new(Box::pin(many(self.0.clone(), memory, keys))))
+        Ok(Response::new(Box::pin(replies(self.0.clone(), memory, keys))))
     }
 
     async fn read(
@@ -63,7 +64,7 @@ impl Cache for CacheService {
         request: Request<pb::ReadRequest>,
     ) -> RpcResult<BoxStream<pb::ReadResponse>> {
         let memory = RequestMemory::of(request.extensions(), &self.0);
-        let found = look(&self.0, fields::key(&request.get_ref().key)?).await?;
+        let found = look_up(&self.0, fields::key(&request.get_ref().key)?).await?;
         memory.require(&self.0, copied_len(&self.0, found.as_ref())).await?;
         Ok(Response::new(Box::pin(stream::iter(value::parts(found)))))
     }
@@ -180,14 +181,14 @@ impl Cache for CacheService {
     }
 }
 
-/// Looks an item up. Returns `None` if there is none. While too many large values are being sent,
-/// closes slow connections one by one and retries.
+/// Looks up an item. Returns `None` if it does not exist. While too many large values are being
+/// sent, closes slow connections one by one and retries.
 ///
 /// # Errors
 /// `UNAVAILABLE`: the server that owns the item is unreachable, or too many large values are being
 /// sent and no connection is slow. `RESOURCE_EXHAUSTED`: the engine could not allocate memory for
 /// the lookup.
-async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
+async fn look_up(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     loop {
         match app.items.get(key, true).await {
             LookupOutcome::Found(found) => return Ok(Some(found)),
@@ -203,13 +204,13 @@ async fn look(app: &App, key: &[u8]) -> Result<Option<StoredItem>, Status> {
     }
 }
 
-/// Builds the reply to a lookup, with the value in one piece. If `found` is `None`, the reply has
-/// no item. Reserves memory for the value and its encoded copy, in addition to `overhead_bytes`
-/// bytes of keys and other values.
+/// Builds the reply to a lookup, with the value in one piece. If `found` is `None`, the reply
+/// contains no item. Reserves memory for the value and its encoded copy, in addition to
+/// `overhead_bytes` bytes of keys and other values.
 ///
 /// # Errors
 /// The value is too long for one message, or would exceed the memory limit.
-async fn whole(
+async fn whole_reply(
     app: &App,
     memory: &RequestMemory,
     found: Option<StoredItem>,
@@ -249,47 +250,48 @@ fn keys_len(keys: &[Bytes]) -> usize {
     size_of_val(keys)
 }
 
-/// Streams a reply for each key until the first error. Looks up at most [`AT_ONCE`] keys
-/// concurrently. Their waits for slower storage overlap.
-fn many(
+/// Streams a reply for each key until the first error. Looks up at most [`CONCURRENT_MAX`] keys
+/// concurrently, so that their waits for slower storage overlap.
+fn replies(
     app: App,
     memory: RequestMemory,
     keys: Vec<Bytes>,
 ) -> impl Stream<Item = Result<pb::GetResponse, Status>> + Send {
     // The list of keys stays in memory until all keys have been looked up.
-    let kept = keys_len(&keys);
+    let keys_bytes = keys_len(&keys);
     let keys = keys.into_iter();
-    let state = ((app, memory, kept), keys, VecDeque::<(Bytes, LookupOutcome)>::new());
-    let answers = stream::unfold(state, async |((app, memory, kept), mut keys, mut ahead)| {
-        if ahead.is_empty() {
-            let next: Vec<Bytes> = keys.by_ref().take(AT_ONCE).collect();
-            let looked = next.iter().map(|key| app.items.get(key, true));
-            let looked = join_all(looked).await;
-            ahead.extend(next.into_iter().zip(looked));
-        }
-        let (key, looked) = ahead.pop_front()?;
-        let found = match looked {
-            LookupOutcome::Found(found) => Ok(Some(found)),
-            LookupOutcome::Missing => Ok(None),
-            LookupOutcome::OutOfMemory => Err(out_of_memory()),
-            LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
-            // Too many large values are being sent, perhaps values of this group of keys. The
-            // values of the earlier keys have been passed on by now, so look this key and the later
-            // ones up again, one by one.
-            LookupOutcome::Busy => {
-                ahead.iter_mut().for_each(|(_, looked)| *looked = LookupOutcome::Busy);
-                look(&app, &key).await
+    let state = ((app, memory, keys_bytes), keys, VecDeque::<(Bytes, LookupOutcome)>::new());
+    let answers =
+        stream::unfold(state, async |((app, memory, keys_bytes), mut keys, mut ahead)| {
+            if ahead.is_empty() {
+                let next: Vec<Bytes> = keys.by_ref().take(CONCURRENT_MAX).collect();
+                let outcomes = next.iter().map(|key| app.items.get(key, true));
+                let outcomes = join_all(outcomes).await;
+                ahead.extend(next.into_iter().zip(outcomes));
             }
-        };
-        let answer = match found {
-            Ok(found) => {
-                let ahead = ahead.iter().filter_map(|(_, looked)| looked.found());
-                whole(&app, &memory, found, kept + copied_len(&app, ahead)).await
-            }
-            Err(status) => Err(status),
-        };
-        Some((answer, ((app, memory, kept), keys, ahead)))
-    });
+            let (key, outcome) = ahead.pop_front()?;
+            let found = match outcome {
+                LookupOutcome::Found(found) => Ok(Some(found)),
+                LookupOutcome::Missing => Ok(None),
+                LookupOutcome::OutOfMemory => Err(out_of_memory()),
+                LookupOutcome::OwnerUnreachable => Err(owner_unreachable()),
+                // Too many large values are being sent, perhaps for earlier keys of this group. The
+                // replies for those keys have left this stream by now, so look up this key and the
+                // later keys again, one by one.
+                LookupOutcome::Busy => {
+                    ahead.iter_mut().for_each(|(_, outcome)| *outcome = LookupOutcome::Busy);
+                    look_up(&app, &key).await
+                }
+            };
+            let answer = match found {
+                Ok(found) => {
+                    let ahead = ahead.iter().filter_map(|(_, outcome)| outcome.found());
+                    whole_reply(&app, &memory, found, keys_bytes + copied_len(&app, ahead)).await
+                }
+                Err(status) => Err(status),
+            };
+            Some((answer, ((app, memory, keys_bytes), keys, ahead)))
+        });
     // An error ends the stream.
     answers.scan(false, |has_failed, answer| {
         let is_over = *has_failed;

@@ -87,9 +87,9 @@ impl<U: Message + Default + Bounded> Decoder for BoundedDecoder<U> {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // `chunk` returns the whole message, because tonic buffers it in one piece. This is
-        // necessary: `count` could not distinguish a whole message from a fragment that ends
-        // between two fields.
+        // `chunk` returns the whole message, because tonic buffers it in one piece. `count` relies
+        // on this, because it cannot distinguish a whole message from a fragment that ends between
+        // two fields.
         count(message.chunk(), U::NESTED, U::PACKED)?;
         match self.0.decode(message) {
             Ok(decoded) => Ok(decoded),

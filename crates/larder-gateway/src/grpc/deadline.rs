@@ -13,9 +13,9 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::Status;
 
 /// A request whose timeout is at least this long has no deadline.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// The time by which the reply has to be finished; `None` without a deadline.
+/// The time by which the reply must be complete; `None` without a deadline.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline(Option<Instant>);
 
@@ -32,13 +32,13 @@ impl Deadline {
                 "grpc-timeout must be up to 8 digits and one of H, M, S, m, u, n.",
             )
         })?;
-        Ok(Self((time < LONGEST).then(|| Instant::now() + time)))
+        Ok(Self((time < TIMEOUT_MAX).then(|| Instant::now() + time)))
     }
 
     /// Waits for a result until the deadline.
     ///
     /// # Errors
-    /// `DEADLINE_EXCEEDED`.
+    /// `DEADLINE_EXCEEDED`: the deadline passed before the result was available.
     pub(super) async fn bound<R>(self, work: impl Future<Output = R>) -> Result<R, Status> {
         match self.0 {
             Some(at) => timeout_at(at, work).await.map_err(|_| exceeded()),

@@ -1,8 +1,8 @@
 //! Middleware of each request: access checks, deadline and memory.
 //!
-//! A web page of any site can make a browser send requests to every server that the browser
-//! reaches. Such requests use HTTP/1.1 (without TLS) or have an `Origin` field. gRPC clients send
-//! no such requests, so `check` refuses them.
+//! A web page of any site can make a browser send requests to every server that the browser can
+//! reach. Such requests use HTTP/1.1 (without TLS) or have an `Origin` field. gRPC clients send no
+//! such requests, so `check` refuses them.
 
 use super::deadline::Deadline;
 use super::memory::{CountedBody, RequestMemory};

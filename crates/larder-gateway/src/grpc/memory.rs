@@ -20,14 +20,14 @@ pub(super) struct RequestMemory(Arc<Mutex<Account>>);
 
 struct Account {
     reserved: Reservation,
-    arrived: usize,
+    received: usize,
     answer: usize,
 }
 
 impl RequestMemory {
     pub(super) fn new(view: &Arc<dyn ServerView>) -> Self {
         let reserved = Reservation::empty(view);
-        Self(Arc::new(Mutex::new(Account { reserved, arrived: 0, answer: 0 })))
+        Self(Arc::new(Mutex::new(Account { reserved, received: 0, answer: 0 })))
     }
 
     /// Returns the account that `guard` has added to the extensions of a request, or a new account
@@ -39,15 +39,15 @@ impl RequestMemory {
     fn change(&self, change: impl FnOnce(&mut Account)) -> bool {
         let mut account = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut account);
-        let len = account.arrived + account.answer;
+        let len = account.received + account.answer;
         account.reserved.grow_to(len)
     }
 
     /// Counts `len` received bytes. Returns false if the counted bytes would exceed the memory
-    /// limit. The count never exceeds the maximum length of a message, because a handler takes each
+    /// limit. The count is capped at the maximum length of a message, because a handler takes each
     /// message before the next one arrives.
-    fn arrive(&self, len: usize) -> bool {
-        self.change(|account| account.arrived = (account.arrived + len).min(MESSAGE_LEN_MAX))
+    fn count_received(&self, len: usize) -> bool {
+        self.change(|account| account.received = (account.received + len).min(MESSAGE_LEN_MAX))
     }
 
     /// Reserves at least `len` bytes for the reply. Closes idle and slow connections if necessary.
@@ -104,7 +104,7 @@ impl http_body::Body for CountedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let (data, more) = match self.waiting.take() {
-            // An earlier poll has counted this data already.
+            // An earlier poll has already counted this data.
             Some(data) => (data, 0),
             None => match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -117,7 +117,7 @@ impl http_body::Body for CountedBody {
                 other => return other,
             },
         };
-        if self.memory.arrive(more) {
+        if self.memory.count_received(more) {
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.app.connections.close_long_idle() {

@@ -19,7 +19,7 @@ pub(super) async fn json(app: &App, value: &impl Serialize) -> Result<Response, 
     whole(app, HeaderValue::from_static("application/json"), text).await
 }
 
-/// Builds a reply with these bytes and the content type `kind`.
+/// Builds a reply with the body `bytes` and the content type `kind`.
 ///
 /// # Errors
 /// The reply would exceed the memory limit.

@@ -35,16 +35,17 @@ const ANSWER_LEN_MAX: usize = 4 << 20;
 /// all gateway connections divided by this number. This limit applies if it is lower than
 /// [`LEN_MAX`] or [`ANSWER_LEN_MAX`].
 const SHARE: usize = 4;
-/// The body of a batch needs this many times its length in memory: once for the received bytes, and
-/// once for the decoded operations.
+/// The memory for the body of a batch is this many times the body's length: once for the received
+/// bytes, and once for the decoded operations.
 const BODY_COPIES: usize = 2;
-/// While the reply is written, a value needs this many times its length in memory: once for the
+/// While the reply is written, the memory for a value is this many times its length: once for the
 /// value, and twice for its JSON text, which has up to two bytes for each byte of the value.
-const COPIES: usize = 3;
+const VALUE_COPIES: usize = 3;
 /// The memory, in bytes, that a result needs in the reply in addition to its value.
 const RESULT_LEN: usize = 200;
-/// At most this many lookups run concurrently. Their waits for slower storage overlap.
-const AT_ONCE: usize = 32;
+/// A batch runs at most this many lookups concurrently, so that their waits for slower storage
+/// overlap.
+const CONCURRENT_MAX: usize = 32;
 /// When a batch has waited for unreachable servers for longer than this in total, its remaining
 /// operations fail.
 const UNREACHABLE_TIME_MAX: Duration = Duration::from_secs(3);
@@ -58,7 +59,7 @@ pub(super) struct Batch {
     operations: Vec<Operation>,
 }
 
-/// An operation.
+/// One operation of a batch.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase", try_from = "OperationFields")]
 enum Operation {
@@ -75,7 +76,7 @@ enum Operation {
         value: ValueField,
         /// Seconds until the item expires; `None` if it never does.
         ttl: Option<f64>,
-        /// Client flags.
+        /// The client flags; 0 if omitted.
         #[serde(default)]
         flags: u32,
         /// Tags: up to seven names of 1 to 250 bytes.
@@ -166,12 +167,12 @@ pub(super) async fn batch(
     let (mut has_changed, mut unreachable_time) = (false, Duration::ZERO);
     let mut operations = batch.operations.into_iter().peekable();
     while let Some(first) = operations.next() {
-        // Consecutive lookups run concurrently; changes are executed one after the other.
+        // Consecutive lookups run concurrently; changes run one after the other.
         let changes = !matches!(first, Operation::Get { .. });
         let mut together = vec![first];
         let is_get = |operation: &Operation| matches!(operation, Operation::Get { .. });
         while together.iter().all(is_get)
-            && together.len() < AT_ONCE
+            && together.len() < CONCURRENT_MAX
             && let Some(next) = operations.next_if(is_get)
         {
             together.push(next);
@@ -200,7 +201,7 @@ pub(super) async fn batch(
                         Err(too_large(len_max, answer_len_max))
                     } else {
                         reserved
-                            .require(&app, taken + more * COPIES + results.len() * RESULT_LEN)
+                            .require(&app, taken + more * VALUE_COPIES + results.len() * RESULT_LEN)
                             .await
                             .map_err(Problem::from)
                     };
@@ -215,7 +216,7 @@ pub(super) async fn batch(
             results.push(result.unwrap_or_else(refused));
         }
     }
-    let mut bytes = Vec::with_capacity((COPIES - 1) * len + results.len() * RESULT_LEN);
+    let mut bytes = Vec::with_capacity((VALUE_COPIES - 1) * len + results.len() * RESULT_LEN);
     // Serializing these types to a vector cannot fail.
     let _ = serde_json::to_writer(&mut bytes, &BatchAnswer { results });
     let answer = with_guard(bytes.into(), reserved);
@@ -378,7 +379,8 @@ enum Outcome {
 }
 
 /// Executes an operation. `has_changed` is true if an earlier operation of the batch may have
-/// changed an item. A replica must not answer later lookups, because it may lack this change.
+/// changed an item. In this case, a replica must not answer a lookup, because the replica may lack
+/// the change.
 async fn run(app: &App, operation: Operation, has_changed: bool) -> Result<Outcome, Problem> {
     let done = |status| Ok(Outcome::Done(OperationResult::of(status)));
     match operation {

@@ -137,8 +137,8 @@ async fn collect_slowly(
     announced: Option<usize>,
     max: usize,
 ) -> Result<(Bytes, Reservation), Problem> {
-    // The capacity may exceed the reserved memory, because the system provides the buffer's memory
-    // only when it is written to.
+    // The capacity may exceed the reserved memory, because the system allocates a page of the
+    // buffer only when the page is first written.
     let mut whole = BytesMut::with_capacity(announced.unwrap_or(0).min(max));
     let mut reserved = Reservation::empty(&app.view);
     while let Some(data) = next(&mut body).await.map_err(|_| not_received())? {

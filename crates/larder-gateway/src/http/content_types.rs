@@ -2,12 +2,11 @@
 //! bits of client flags. The flags of a value stored over HTTP contain the number of a row in this
 //! table.
 
-/// The upper bits of client flags that refer to a row. The lower eight bits of such flags are the
-/// row number.
+/// The upper 24 bits of client flags that refer to a row. The lower eight bits are the row number.
 const MARK: u32 = 0x4C00_0000;
 
-/// The content type for flags that refer to no row. Items whose content type is not in the table
-/// also have such flags.
+/// The content type for flags that refer to no row. An item stored with a content type that is not
+/// in the table also has such flags.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 /// The content types. Row numbers never change, because items survive restarts with newer versions.

@@ -48,7 +48,7 @@ pub(super) async fn get(
     };
     let found = if found.len() < app.items.upload_len_min() {
         // Count the memory of a small value, which is a copy. The memory of a large value is
-        // counted already.
+        // already counted.
         let pieces = found.value.into_iter().map(|piece| with_reservation(&app, piece));
         StoredItem { value: try_join_all(pieces).await?, ..found }
     } else {
@@ -145,7 +145,7 @@ pub(super) struct NewItem {
 }
 
 /// Returns the client flags in `Larder-Flags`. Without this header, returns the flags for
-/// `Content-Type`, or 0 if that is missing, too.
+/// `Content-Type`, or 0 if neither header is present.
 fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     if let Some(flags) = headers.get(LARDER_FLAGS) {
         let number = flags.to_str().ok().and_then(|text| text.parse().ok());
@@ -156,9 +156,9 @@ fn flags(headers: &HeaderMap) -> Result<u32, Problem> {
     Ok(content_type.map_or(0, flags_of))
 }
 
-/// Stores an item. Returns the status (204 if the item replaced another one, else 201) and the CAS
-/// of the new item. If no condition was given and another client changes the item at the same time,
-/// the status may be 201 instead of 204, or the reverse.
+/// Stores an item. Returns the status (204 if the item replaced another one, otherwise 201) and the
+/// CAS of the new item. Without a condition, a concurrent change by another client can cause a 201
+/// instead of a 204, or the reverse.
 pub(super) async fn store(
     items: &dyn Items,
     key: &Key,
@@ -248,10 +248,10 @@ fn one() -> u64 {
     1
 }
 
-/// The number after the change.
+/// The reply to an increment or decrement.
 #[derive(Debug, Serialize)]
 pub(super) struct Number {
-    /// The number.
+    /// The number after the change.
     value: u64,
 }
 

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 /// The maximum number of items that a client can request per page.
 const ITEMS_MAX: usize = 1000;
 
-/// The maximum memory, in bytes, for a listed item: its key is stored once in the page and once in
-/// the reply.
+/// The maximum memory for a listed item, in bytes. The key counts twice: once for the page and once
+/// for the reply.
 const ITEM_LEN_MAX: usize = 2 * (KEY_LEN_MAX + 128);
 
 /// The query of a page.
@@ -64,8 +64,8 @@ struct Item {
 }
 
 /// Lists a page of keys. All pages together contain every item that exists during the whole
-/// listing. There is one exception: a store between two pages may move an item in the index, and
-/// the item may then be missing.
+/// listing, with one exception: a store between two pages may move an item in the index, and the
+/// list may then lack this item.
 pub(super) async fn list(
     State(app): State<App>,
     QueryFields(ListQuery { cursor, limit }): QueryFields<ListQuery>,

@@ -69,7 +69,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for QueryFields<T> {
 #[serde(deny_unknown_fields)]
 pub(super) struct TouchQuery {
     /// Seconds until the item expires; `None` if it never does. Times below a minute are exact to
-    /// the millisecond; longer ones are rounded down to a whole second.
+    /// the millisecond; longer times are rounded down to a whole second.
     pub(super) ttl: Option<f64>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct TouchQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct StoreQuery {
     /// Seconds until the item expires; `None` if it never does. Times below a minute are exact to
-    /// the millisecond; longer ones are rounded down to a whole second.
+    /// the millisecond; longer times are rounded down to a whole second.
     pub(super) ttl: Option<f64>,
     /// Tags of the item: one to seven names of 1 to 250 bytes, separated by commas. Dropping any of
     /// the tags removes the item.

@@ -82,7 +82,7 @@ impl ByteRange {
     }
 }
 
-/// Returns the bytes from `first` to `end` of a value.
+/// Returns the bytes of a value from `first` to `end` (exclusive).
 pub(super) fn cut(value: Vec<Bytes>, first: u64, end: u64) -> VecDeque<Bytes> {
     let (mut at, mut parts) = (0_u64, VecDeque::new());
     for piece in value {

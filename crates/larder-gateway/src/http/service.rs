@@ -17,8 +17,8 @@ use serde_json::{Map, Number, Value};
 /// A page of statistics.
 #[derive(Debug, Serialize)]
 pub(super) struct Statistics {
-    /// The value of each statistic, a number or a string. A statistic that memcached also has keeps
-    /// memcached's name.
+    /// The value of each statistic, a number or a string. Statistics that also exist in memcached
+    /// keep memcached's names.
     statistics: Map<String, Value>,
 }
 

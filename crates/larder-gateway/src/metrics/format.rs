@@ -3,11 +3,11 @@
 /// A format in which metrics are exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Prometheus' text format, the default.
+    /// Prometheus's text format, the default.
     Text,
-    /// OpenMetrics' text format.
+    /// The text format of OpenMetrics.
     OpenMetrics,
-    /// Prometheus' protobuf format, the only one with native histograms.
+    /// Prometheus's protobuf format, the only format with native histograms.
     Protobuf,
 }
 
@@ -78,7 +78,8 @@ mod tests {
             (protobuf, Format::Protobuf),
             ("application/openmetrics-text; version=0.0.1", Format::Text),
             ("application/vnd.google.protobuf;encoding=text", Format::Text),
-            // The headers that Prometheus sends, first without and then with native histograms.
+            // The headers that Prometheus sends: the first without native histograms, the second
+            // with them.
             (
                 "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                  application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=0.0.4;q=0.4,\

@@ -8,8 +8,8 @@ use larder_operations::{CommandClass, Histogram as Latency, Latencies};
 const NAME: &str = "larder_command_duration_seconds";
 const HELP: &str = "Time from the event that reported a request until its answer was given to the \
                     kernel, by class of command.";
-/// The resolution of the native buckets, as Prometheus numbers it. At this resolution, each bound
-/// is the previous bound times the fourth root of two.
+/// The resolution of the native buckets, as a schema number of Prometheus. With schema 2, each
+/// bound is the previous bound times the fourth root of two.
 const SCHEMA: i32 = 2;
 const _: () = assert!(1 << SCHEMA == Latency::PER_OCTAVE);
 
@@ -82,8 +82,8 @@ impl Native {
             count - std::mem::replace(&mut before, count)
         });
         let deltas = deltas.collect();
-        // The index of the first bucket in `positive`, in Prometheus' numbering. In this numbering,
-        // the bucket with index 0 ends at one second. `positive` starts after the zero bucket.
+        // The index of the first bucket in `positive`, in Prometheus's numbering: the bucket with
+        // index 0 ends at one second. `positive` starts after the zero bucket.
         let first = Latency::OCTAVE_MIN * Latency::PER_OCTAVE + 1;
         let offset = first + i32::try_from(from).unwrap_or_default();
         let length = u32::try_from(counts.len()).unwrap_or_default();

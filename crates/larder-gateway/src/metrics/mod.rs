@@ -4,7 +4,7 @@
 //!  server.rs: the thread ─▶ answer.rs: one request per connection ─▶ scrape.rs ─▶ collector.rs
 //! ```
 //!
-//! The HTTP interface of items answers `/metrics` with the same scrape.
+//! The HTTP interface for items also serves `/metrics`, with the same content.
 
 mod answer;
 mod collector;

@@ -1,8 +1,8 @@
-//! The messages of Prometheus' protobuf format, `io.prometheus.client`, that the server's metrics
-//! need:
+//! The messages of Prometheus's protobuf format, `io.prometheus.client`, that the server's metrics
+//! use:
 //! <https://github.com/prometheus/prometheus/blob/main/prompb/io/prometheus/client/metrics.proto>.
-//! All formats are written from these messages. They are declared here, because generating them
-//! from the description needs a protobuf compiler in every build.
+//! The writers of all formats read these messages. The messages are declared here, because
+//! generating them from their description would require a protobuf compiler in every build.
 
 use prost::{Enumeration, Message};
 

@@ -44,7 +44,7 @@ pub(super) fn samples(visit: &mut dyn FnMut(MetricSample)) {
         }
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // Reading the directory needs a descriptor of its own, which does not count.
+        // Exclude the descriptor that is open only while the directory is read.
         let open = open.count().saturating_sub(1);
         show("process_open_fds", Gauge, open as f64, "Number of open file descriptors.");
     }
@@ -55,7 +55,7 @@ pub(super) fn samples(visit: &mut dyn FnMut(MetricSample)) {
     }
 }
 
-/// Reads `/proc`, whose files proc(5) describes.
+/// Reads files in `/proc`, which proc(5) describes.
 #[cfg(target_os = "linux")]
 mod linux {
     use nix::unistd::{SysconfVar, sysconf};

@@ -61,7 +61,7 @@ impl MetricsServer {
 }
 
 fn run(runtime: Runtime, stopped: oneshot::Receiver<()>) {
-    // A dropped sender stops the thread, too.
+    // Dropping the sender also stops the thread.
     let _ = runtime.block_on(stopped);
 }
 
@@ -85,8 +85,8 @@ async fn accept(listener: TcpListener, view: Arc<dyn ServerView>, open: Arc<Open
 struct OpenConnections(Mutex<VecDeque<AbortHandle>>);
 
 impl OpenConnections {
-    /// Adds a connection. Closes the oldest one if there are too many: a scrape takes milliseconds,
-    /// so the peer of the oldest connection is slow.
+    /// Adds a connection. If there are too many, closes the oldest connection: a scrape takes
+    /// milliseconds, so the peer of that connection is slow.
     fn add(&self, connection: AbortHandle) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|connection| !connection.is_finished());

@@ -1,4 +1,4 @@
-//! The text formats: Prometheus' 0.0.4
+//! The text formats: Prometheus's 0.0.4
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats>), and OpenMetrics 1.0
 //! (<https://prometheus.io/docs/specs/om/open_metrics_spec>).
 

@@ -18,7 +18,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Vec<String>,
     /// Origins of web pages that may use the server.
     pub(crate) origins: Vec<String>,
-    /// Whether the server shuts down. The sender is dropped if the server panics.
+    /// Whether the server is shutting down. The sender is dropped if the server panics.
     #[cfg(feature = "grpc")]
     pub(crate) stopping: tokio::sync::watch::Receiver<bool>,
 }

@@ -72,8 +72,8 @@ pub(crate) async fn discard(body: &mut Body) {
             len += data.len();
         }
     };
-    // A limit may be reached. In this case, `server.rs` closes an HTTP/1 connection after the
-    // reply, unless little of the body is left.
+    // If a limit is reached, `server.rs` closes an HTTP/1 connection after the reply, unless little
+    // of the body is left.
     let _ = timeout(REFUSED_TIME, received).await;
 }
 

@@ -7,8 +7,8 @@
 //! a connection is slow. A connection makes progress when a request ends, and when [`PROGRESS_LEN`]
 //! bytes of bodies were received from the peer or passed to the connection.
 //!
-//! A request ends when the last byte of its reply is dropped. This can be long after its handler
-//! has finished, because the connection may still hold bytes for a slow peer.
+//! A request ends when the last byte of its reply is dropped. The last byte can be dropped long
+//! after the handler has finished, because the connection may still hold bytes for a slow peer.
 
 use crate::server_view::ServerView;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// The server closes a connection with a request in favour of another connection only if the first
-/// one has made no progress for this time.
+/// To make room for another connection, the server closes a connection with requests only if that
+/// connection has made no progress for this time.
 pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// This number of transferred bytes counts as progress. A connection that transfers fewer bytes
 /// within [`REQUEST_TIME`] is slow.
@@ -41,7 +41,7 @@ const END_STEP: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Connections {
     open: Mutex<Vec<Open>>,
-    /// The tasks of replaced connections. They may still run.
+    /// The tasks of replaced connections, some of which may still run.
     replaced: Mutex<Vec<AbortHandle>>,
     max: usize,
 }
@@ -95,8 +95,8 @@ impl Connections {
     }
 
     /// Adds a connection, and starts `task` to serve it. `task` must end when it receives the order
-    /// to close the connection. If there are too many connections, closes another one first. If
-    /// none may be closed, returns false and does not start `task`.
+    /// to close the connection. If there are too many connections, first closes another one. If no
+    /// connection may be closed, returns false and does not start `task`.
     pub(crate) fn add(
         &self,
         activity: Arc<Activity>,
@@ -179,7 +179,7 @@ impl Activity {
     fn change(&self, change: impl FnOnce(usize) -> usize) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = change(state.requests);
-        // Only the end of a request is progress. The start of a further request is not.
+        // The end of a request is progress, but the start of a further request is not.
         if requests < state.requests || state.requests == 0 {
             (state.since, state.moved) = (Instant::now(), 0);
         }

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 /// Reservations grow in steps of this many bytes.
 const STEP: usize = 8 << 10;
-/// The heads of requests that wait for memory are not part of the reserved memory. Together they
-/// may use this many bytes.
+/// The maximum memory, in bytes, for the heads of all requests that wait for memory. The reserved
+/// memory does not include these heads.
 const WAITING_MAX: usize = 2 << 20;
 /// The maximum time that a request waits for memory. Most requests finish within milliseconds.
 const WAIT_TIME: Duration = Duration::from_secs(3);
-/// The interval at which a waiting request or connection looks for memory that other protocols have released.
+/// The interval at which a waiting request checks whether other protocols have released memory.
 pub(crate) const WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// The error of a request that currently does not fit in the memory limit. The client can retry in
@@ -190,7 +190,7 @@ pub(crate) async fn with_reservation(app: &App, bytes: impl Into<Bytes>) -> Resu
     Ok(with_guard(bytes, reserved))
 }
 
-/// Attaches `guard` to `data`. The guard is dropped with the last reference to the data, or
+/// Attaches `guard` to `data`. The guard is dropped with the last reference to `data`, or
 /// immediately if `data` is empty.
 pub(crate) fn with_guard(data: Bytes, guard: impl Send + Sync + 'static) -> Bytes {
     if data.is_empty() {

@@ -27,7 +27,7 @@ pub(crate) enum UploadError<P> {
     TooLarge,
     /// The cache could not allocate memory for the value.
     OutOfMemory,
-    /// The length of the value differs from the announced one.
+    /// The length of the value differs from the announced length.
     WrongLength,
     /// Receiving the next piece failed.
     Peer(P),
@@ -54,7 +54,8 @@ pub(crate) async fn receive<P>(
     loop {
         let piece = timeout(STALLED, pieces.next()).await;
         if checked.elapsed() >= STALLED {
-            // A slow peer must not block uploads of others, including those of other protocols.
+            // A slow peer must not block the uploads of other clients, including clients of other
+            // protocols.
             if arrived - seen < STALLED_LEN && app.items.lacks_memory() {
                 return Err(UploadError::Stalled);
             }

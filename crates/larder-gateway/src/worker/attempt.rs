@@ -63,8 +63,8 @@ impl CacheItems {
     /// `is_local` returns false before an attempt: this server no longer serves the item.
     ///
     /// If the change can no longer be acknowledged, aborts the request, unless the operation is a
-    /// lookup. A lookup can cause a change, too: it may remove an expired item. But its result is
-    /// valid even if this removal is never acknowledged.
+    /// lookup. A lookup can also cause a change, because it may remove an expired item. Its result
+    /// is valid even if this removal is never acknowledged.
     pub(super) async fn run_locally<R: Send>(
         &self,
         key: Option<&[u8]>,

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// If [`FORWARDED_MAX`] requests are in flight to a group, a further one waits for at most this
-/// time.
+/// If [`FORWARDED_MAX`] requests are in flight to a group, a further request waits at most this
+/// long.
 const QUEUE_MAX: Duration = Duration::from_secs(5);
 
 /// The maximum number of requests in flight to a group.
@@ -101,7 +101,7 @@ impl CacheItems {
         let started = Instant::now();
         let _active = CountGuard::new(&self.active, 1);
         let is_local = || self.is_local(Some(key), O::IS_LOOKUP && allows_replica);
-        // When the first attempt at another server ended. `None` before that.
+        // The time at which the first attempt at another server ended; `None` before that.
         let mut waits_since = None;
         let outcome = loop {
             if is_local() {
@@ -114,10 +114,10 @@ impl CacheItems {
             let mut head = Vec::new();
             op.write(wire_key, received.map(<[u8]>::len), self.view.now(), &mut head);
             let group = self.view.group_of(key);
-            let asked = self.forward(group, &head, received).await;
+            let remote_outcome = self.forward(group, &head, received).await;
             let waited = waits_since.get_or_insert_with(Instant::now).elapsed();
             let may_repeat = waited < self.view.retry_time(group);
-            let asked = match asked {
+            let remote_outcome = match remote_outcome {
                 RemoteOutcome::Reply(reply) => match remote::interpret(op, &reply) {
                     ReplyOutcome::Outcome(outcome) => break outcome,
                     ReplyOutcome::NoLeader => {
@@ -126,9 +126,9 @@ impl CacheItems {
                     }
                     ReplyOutcome::Unknown => RemoteOutcome::ConnectionLost,
                 },
-                asked => asked,
+                other => other,
             };
-            match asked {
+            match remote_outcome {
                 RemoteOutcome::Retry if may_repeat => (),
                 RemoteOutcome::ConnectionLost if O::IS_LOOKUP && may_repeat => (),
                 RemoteOutcome::ConnectionLost if !O::IS_LOOKUP => {
@@ -178,28 +178,28 @@ impl CacheItems {
         };
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(Arc::clone(&relay));
-        let (mut way, mut reply, mut held) = (self.view.open_route(group), Vec::new(), None);
+        let (mut route, mut reply, mut held) = (self.view.open_route(group), Vec::new(), None);
         let mut unsent = value_pieces(value);
         // Send the first bytes at once, even if the route's send buffer is full. If this server
-        // becomes the leader, only the tasks of requests that were sent are woken, and others would
-        // wait in vain.
-        way.send(head, value.is_some(), &waker);
+        // becomes the leader, only tasks that have sent a part of their request are woken. Any
+        // other task would wait forever.
+        route.send(head, value.is_some(), &waker);
         loop {
             let next = poll_fn(|task| {
                 relay.0.register(task.waker());
-                match way.take(&mut reply) {
+                match route.take(&mut reply) {
                     RemoteState::Waiting if unsent.is_empty() => Poll::Pending,
-                    RemoteState::Waiting if way.has_room(&waker) => {
+                    RemoteState::Waiting if route.has_room(&waker) => {
                         Poll::Ready(RemoteState::Waiting)
                     }
                     RemoteState::Waiting => Poll::Pending,
-                    asked => Poll::Ready(asked),
+                    state => Poll::Ready(state),
                 }
             });
             match next.await {
                 RemoteState::Waiting => {
                     if let Some(piece) = unsent.pop_front() {
-                        way.send(piece, !unsent.is_empty(), &waker);
+                        route.send(piece, !unsent.is_empty(), &waker);
                     }
                 }
                 RemoteState::Partial => {
@@ -211,7 +211,7 @@ impl CacheItems {
                         }
                         reply.reserve_exact(len.saturating_sub(reply.len()));
                     }
-                    way.request_rest();
+                    route.request_rest();
                 }
                 RemoteState::Complete => {
                     if held.is_none() && reply.len() >= self.upload_len_min() {
@@ -255,14 +255,14 @@ impl CacheItems {
                 }
             }
             let request = remote::flush(at, self.view.now());
-            let asked = self.forward(group, &request, None).await;
-            match &asked {
+            let outcome = self.forward(group, &request, None).await;
+            match &outcome {
                 RemoteOutcome::Reply(reply) if remote::has_flushed(reply) => return Ok(()),
                 // A flush may be executed twice, so it is safe to retry.
                 RemoteOutcome::Retry | RemoteOutcome::ConnectionLost
                     if started.elapsed() < self.view.retry_time(group) =>
                 {
-                    is_unknown |= matches!(asked, RemoteOutcome::ConnectionLost);
+                    is_unknown |= matches!(outcome, RemoteOutcome::ConnectionLost);
                 }
                 RemoteOutcome::ConnectionLost => return Err(Abort::Unconfirmed),
                 _ if is_unknown => return Err(Abort::Unconfirmed),

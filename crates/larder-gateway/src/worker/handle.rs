@@ -1,6 +1,6 @@
-//! The cache handle of the gateway's thread. A request creates the handle if there is none. The
+//! The cache handle of the gateway's thread. A request creates the handle if it does not exist. The
 //! handle is dropped one to two seconds after the last request, so that an unused gateway holds no
-//! memory of the cache and never wakes up.
+//! cache memory and its thread never wakes up.
 
 use crate::server_view::ServerView;
 use larder_store::Maintenance;

@@ -28,16 +28,16 @@ enum UploadTarget<U> {
     Remote(Vec<u8>),
 }
 
-/// Uploads a value into this server's cache. `store` calls it if this server received the value for
-/// another server and has become the owner since.
+/// Uploads a value into this server's cache. `store` calls this function if another server owned
+/// the item when the upload started, and this server owns it now.
 fn uploaded(engine: &mut erased::Handle, value: &[u8]) -> Result<erased::Upload, Refusal> {
     let mut upload = engine.upload(value.len())?;
     value.chunks(PIECE_LEN).try_for_each(|piece| engine.extend(&mut upload, piece))?;
     Ok(upload)
 }
 
-/// Returns the value of an upload. `store` calls it if another server has become the owner of the
-/// item while this server received the value.
+/// Returns the value of an upload. `store` calls this function if another server has become the
+/// owner of the item while this server received the value.
 fn contents(engine: &erased::Handle, upload: &erased::Upload) -> Vec<u8> {
     let mut value = Vec::new();
     loop {
@@ -198,8 +198,8 @@ impl Items for CacheItems {
         let value = if self.is_local(Some(key), false) {
             UploadTarget::Local(self.with_context(|cx| cx.engine.upload(len))?)
         } else {
-            // Allocated capacity uses no memory yet: the system provides memory when the buffer is
-            // written to.
+            // The capacity uses no memory yet: the system allocates a page of the buffer when the
+            // page is first written.
             UploadTarget::Remote(Vec::with_capacity(len))
         };
         Ok(Box::new(PendingUpload { value, _held: held }))

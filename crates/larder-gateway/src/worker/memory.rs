@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All large values that are being sent may together use the cache's memory limit divided by this
 /// number. Another share of the same size limits all large values that are being received. These
-/// limits keep slow peers from taking the cache's memory.
+/// limits prevent slow peers from using up the cache's memory.
 pub(super) const HELD_SHARE: u64 = 16;
 
 /// The maximum length, in bytes, of the pieces in which a value is sent to another server.

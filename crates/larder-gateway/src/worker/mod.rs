@@ -52,8 +52,8 @@ impl CacheItems {
         Self { cache, view, counters, active, leased, uploading, forwarding }
     }
 
-    /// Runs `work` with the handle of this thread. If there is none, creates it and starts its
-    /// maintenance.
+    /// Runs `work` with the handle of this thread. If the thread has no handle, creates one and
+    /// starts its maintenance.
     fn with_engine<R>(&self, work: impl FnOnce(&mut erased::Handle) -> R) -> R {
         WORKER.with_borrow_mut(|slot| {
             if slot.is_none() {
@@ -85,11 +85,11 @@ impl CacheItems {
     /// Returns whether this server serves a request about `key`, or about all items of its group if
     /// `key` is `None`. Within a batch of the engine, the result stays valid until the end of the
     /// batch, because a replaced leader becomes a follower only after all batches have ended.
-    /// Outside of a batch, it can become outdated at any time, so check again within the batch that
-    /// executes the request.
+    /// Outside of a batch, the result can become outdated at any time, so check again within the
+    /// batch that executes the request.
     fn is_local(&self, key: Option<&[u8]>, is_lookup: bool) -> bool {
         // Call `serves` before `group_of`. A leader reads the shard map before it starts to serve,
-        // so `group_of` then uses this map.
+        // so if `serves` returns true, `group_of` uses this map.
         self.view.serves(is_lookup) && key.is_none_or(|key| self.view.group_of(key) == Group::OWN)
     }
 

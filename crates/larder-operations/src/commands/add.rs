@@ -13,7 +13,8 @@ pub struct CreateSum<'t> {
     pub initial: i64,
     /// The expiry of the item.
     pub expiry: Expiry,
-    /// Whether memcached's clients have to send the key in base64.
+    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
+    /// contains bytes that the text protocol cannot send.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],
@@ -28,7 +29,7 @@ pub enum AddOutcome {
     NonNumeric,
     /// The sum does not fit in a signed 64-bit number.
     Overflow,
-    /// The engine could not allocate memory, or a CAS value, for the new number.
+    /// The engine had no memory, or no CAS value, for the new number.
     OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,
@@ -101,7 +102,7 @@ fn put(number: i64, attributes: Attributes, tags: NewTags<'_>) -> Change<'_> {
     Change::Put { attributes, cas: NewCas::Fresh, value, fetched: false, tags }
 }
 
-/// Parses a value as a number in canonical decimal form. Trailing spaces are allowed, because
+/// Parses a value as a number in canonical decimal form. Allows trailing spaces, because
 /// memcached's `decr` pads a number that has become shorter.
 fn number_of(bytes: &[u8]) -> Option<i64> {
     let len = bytes.iter().rposition(|byte| *byte != b' ')? + 1;
@@ -111,7 +112,7 @@ fn number_of(bytes: &[u8]) -> Option<i64> {
     (digits.get(..usize::from(len)) == Some(text.as_bytes())).then_some(number)
 }
 
-/// Returns the decimal form of a number, and its length in bytes.
+/// Returns the decimal form of a number, and the length of this form in bytes.
 fn digits_of(number: i64) -> ([u8; 20], u8) {
     let (mut backwards, mut len, mut rest) = ([b'0'; 20], 0, number.unsigned_abs());
     for digit in &mut backwards {

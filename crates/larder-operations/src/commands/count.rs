@@ -6,7 +6,7 @@ use larder_store::{
     NewTags, NewValue, Refusal, Tag, Value,
 };
 
-/// An increment or decrement of a value that is a number in decimal digits.
+/// An increment or decrement of a number. The value of the item consists of its decimal digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count<'t> {
     /// Whether to decrement rather than increment.
@@ -17,7 +17,7 @@ pub struct Count<'t> {
     pub create: Option<CreateNumber<'t>>,
     /// The new expiry of an existing item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
-    /// An existing item is changed only if it has this CAS.
+    /// The CAS that an existing item must have to be changed; `None` matches any CAS.
     pub compare: Option<u64>,
     /// The CAS of the changed or created item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
@@ -55,8 +55,8 @@ pub enum ArithmeticOutcome {
     Exists,
     /// The item's value is not a number.
     NonNumeric,
-    /// The engine could not allocate memory or a CAS value for the new number, or memory for
-    /// reading the item from slower storage.
+    /// The engine had no memory or no CAS value for the new number, or no memory for reading the
+    /// item from slower storage.
     OutOfMemory {
         /// Whether creating the item failed, rather than reading or changing it.
         creating: bool,
@@ -70,8 +70,8 @@ impl<E: Engine> OpContext<'_, E> {
     pub fn count(&mut self, key: HashedKey<'_>, op: &Count<'_>) -> ArithmeticOutcome {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
-        // This variable stays false if the engine could not allocate memory for reading an existing
-        // item from slower storage.
+        // This variable stays false if the engine has no memory for reading an existing item from
+        // slower storage.
         let mut creating = false;
         let updated = self.update(key, &mut None, |item| {
             found = LookupResult::of(&item, key.bytes.len(), limits);
@@ -175,9 +175,9 @@ impl<'t> Count<'t> {
     }
 }
 
-/// Parses a value as memcached does: optional white space, an optional `+`, and then digits. The
-/// digits end at the end of the value, at white space or at a NUL; the bytes after them are
-/// ignored. Returns `None` for other values, and for numbers of 2^64 or more.
+/// Parses a value as memcached does: optional white space, an optional `+`, and then digits. White
+/// space, a NUL or the end of the value ends the digits; all bytes after the digits are ignored.
+/// Returns `None` for other values, and for numbers of 2^64 or more.
 fn number_of(bytes: &[u8]) -> Option<u64> {
     let is_space = |byte: u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = bytes.iter().position(|&byte| !is_space(byte))?;

@@ -1,4 +1,4 @@
-//! Changes of one item that depend on its value and expiry.
+//! Changes of one item that depend on the item's value and expiry.
 
 use crate::{Event, LookupResult, OpContext, StoreKind, StoreOutcome};
 use larder_store::{
@@ -18,12 +18,12 @@ pub enum Edit<'v> {
     Expire(Expiry),
     /// Stores a value.
     Store {
-        /// True to store a new item without tags and client flags, as `SET` does. False to keep
-        /// those of the old item.
+        /// True to store a new item without tags and client flags, as `SET` does. False to keep the
+        /// tags and client flags of the old item.
         replaces: bool,
-        /// The new value.
+        /// The value. The edit is refused if the item would exceed the maximum item size.
         value: EditValue<'v>,
-        /// The expiry of the stored item. It replaces the old expiry.
+        /// The expiry of the stored item, which replaces the old expiry.
         expiry: Expiry,
     },
 }
@@ -33,7 +33,7 @@ pub enum Edit<'v> {
 pub enum EditValue<'v> {
     /// The caller's bytes.
     Bytes(&'v [u8]),
-    /// The first bytes of the array. The second field is the number of these bytes.
+    /// The first bytes of the array; the second field is their number.
     Short([u8; 20], u8),
 }
 
@@ -50,7 +50,7 @@ impl EditValue<'_> {
 /// The reason for refusing an [`Edit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditRefusal {
-    /// The engine could not allocate memory, or a CAS value, for the change.
+    /// The engine had no memory, or no CAS value, for the change.
     OutOfMemory,
     /// The new value would exceed the maximum item size.
     TooLarge,

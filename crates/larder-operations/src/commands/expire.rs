@@ -5,15 +5,15 @@ use larder_store::{
     Access, Attributes, Change, Engine, Expiry, HashedKey, Lookup, NewCas, Now, Refusal, Seconds,
 };
 
-/// The latest possible expiry in milliseconds since 1970. It is in the year 2106.
+/// The latest possible expiry, in milliseconds since 1970. This time is in the year 2106.
 const LAST_MILLIS: u64 = (u32::MAX as u64 - 1) * 1000;
 /// Expiries that are less than this many milliseconds ahead are exact to the millisecond.
 const EXACT_MILLIS: u64 = 60_000;
 
-/// Returns the expiry for a time in milliseconds since 1970, or `None` if the time is after the
-/// latest expiry that the cache's clock can represent, in the year 2106. An expiry that is at least
-/// a minute ahead is rounded down to a whole second, because items with milliseconds are 8 bytes
-/// longer.
+/// Returns the expiry for a time in milliseconds since 1970. Returns `None` if the time is after
+/// the latest expiry that the cache's clock can represent, which is in the year 2106. An expiry
+/// that is at least a minute ahead is rounded down to a whole second, because items with
+/// milliseconds are 8 bytes longer.
 #[must_use]
 pub fn expiry_at(millis: u64, now: Now) -> Option<Expiry> {
     if millis > LAST_MILLIS {
@@ -25,7 +25,7 @@ pub fn expiry_at(millis: u64, now: Now) -> Option<Expiry> {
     Some(Expiry::At(Seconds(u32::try_from(millis / 1000).unwrap_or(u32::MAX))))
 }
 
-/// A conditional change of an item's expiry. All conditions have to hold.
+/// A conditional change of an item's expiry. The expiry is set only if all conditions hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expire {
     /// The new expiry. An item is removed if its new expiry is past.

@@ -6,12 +6,13 @@ use larder_store::{
     NewValue, Now, Refusal, Seconds, Tag, Value,
 };
 
-/// Options of a lookup.
+/// The changes that a lookup makes to the item, and how the lookup is recorded and counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookupOptions<'t> {
     /// The new expiry of the item; `None` keeps the expiry.
     pub touch: Option<Expiry>,
-    /// The empty item to create if the key has no item. The client then wins the right to fill it.
+    /// The empty item to create if the key has no item. The client then wins the right to fill this
+    /// item.
     pub create: Option<CreateEmpty<'t>>,
     /// Whether the client may win the right to refill a stale item.
     pub may_win: bool,
@@ -59,7 +60,7 @@ pub struct ItemView<'a, L> {
     pub expiry: Expiry,
     /// The CAS after the lookup; 0 if the engine stores no CAS values.
     pub cas: u64,
-    /// The whole value, or a lease on a large one.
+    /// The whole value, or a lease on a large value.
     pub value: &'a Value<'a, L>,
     /// Whether the item has been read since it was stored, not counting this lookup.
     pub fetched: bool,
@@ -115,16 +116,16 @@ impl<E: Engine> OpContext<'_, E> {
         self.finish_lookup(key, value_len, found)
     }
 
-    /// Counts a lookup that changes nothing, and reports it to the observer. Does neither if `show`
-    /// returned `None`.
+    /// Counts a lookup that changes nothing, and reports it to the observer. If `show` returned
+    /// `None`, does nothing.
     #[inline]
     fn finish_lookup<R>(
         &mut self,
         key: HashedKey<'_>,
         value_len: usize,
-        looked: Lookup<Option<(R, usize)>>,
+        lookup: Lookup<Option<(R, usize)>>,
     ) -> Lookup<Option<R>> {
-        match looked {
+        match lookup {
             Lookup::Hit(Some((shown, class))) => {
                 self.counters.class(Some(class), |class| class.get_hits.add(1));
                 self.notify_fetched(key, LookupResult::Live { class, value_len });
@@ -138,11 +139,11 @@ impl<E: Engine> OpContext<'_, E> {
     /// Passes an item to `show` and changes it according to `op`. If another thread changes the
     /// item concurrently, `show` is called again, and the result of its last call is returned.
     /// `is_recorded` states whether an earlier lookup of the same request was recorded as an
-    /// access. If so, this lookup is not recorded again.
+    /// access. If it was, this lookup is not recorded again.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`] if the engine could not allocate memory for creating or changing
-    /// the item. If the item is on slower storage, the result is not an error, but `Ok` with
+    /// [`Refusal::OutOfMemory`] if the engine had no memory for creating or changing the item. If
+    /// the item is on slower storage, the result is not an error, but `Ok` with
     /// [`Lookup::Pending`].
     pub fn look_up<R>(
         &mut self,
@@ -155,7 +156,7 @@ impl<E: Engine> OpContext<'_, E> {
             return self.look_up_and_change(key, op, is_recorded, show);
         }
         let (limits, access) = (self.limits, op.access(is_recorded));
-        let looked = self.engine.get_recorded(key, |item| {
+        let lookup = self.engine.get_recorded(key, |item| {
             if op.may_win && item.attributes.stale && !item.attributes.won {
                 // Do not record this lookup: the update that follows records the access, unless it
                 // returns `Pending`.
@@ -165,7 +166,7 @@ impl<E: Engine> OpContext<'_, E> {
             let (expiry, win_taken) = (item.attributes.expiry, op.may_win && item.attributes.won);
             (access, Some((show(&ItemView::of(item, expiry, false, win_taken)), found)))
         });
-        match looked {
+        match lookup {
             Lookup::Hit(Some((shown, found))) => {
                 self.counters.class(found.class(), |class| class.get_hits.add(1));
                 self.notify_fetched(key, found);
@@ -238,16 +239,16 @@ impl<E: Engine> OpContext<'_, E> {
     ) -> Lookup<R> {
         let limits = self.limits;
         let mut found = LookupResult::Nothing;
-        let looked = self.engine.get(key, Access::Untracked, |item| {
+        let lookup = self.engine.get(key, Access::Untracked, |item| {
             found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);
             show(item)
         });
-        match &looked {
+        match &lookup {
             Lookup::Pending => (),
             Lookup::Hit(_) => self.notify_fetched(key, found),
             missing => self.notify_fetched(key, missing.into()),
         }
-        looked
+        lookup
     }
 
     /// Counts a miss and removes an expired or flushed item, so that later misses do not count as
@@ -261,8 +262,8 @@ impl<E: Engine> OpContext<'_, E> {
         missing: Lookup<R>,
     ) -> Lookup<R> {
         if self.guard.is_none() && matches!(missing, Lookup::Expired | Lookup::Flushed) {
-            // If the engine refuses the removal, the next miss counts the item again. There is no
-            // other effect.
+            // If the engine refuses the removal, the only effect is that the next miss counts the
+            // item again.
             let _ = self.update(key, &mut None, |found| match found {
                 Lookup::Hit(_) => (Change::Keep, ()),
                 _ => (Change::Remove, ()),
@@ -333,8 +334,8 @@ impl LookupOptions<'_> {
         self.touch.is_some() || self.create.is_some() || self.recache.is_some()
     }
 
-    /// Returns the access to record: a request is recorded once, even if it looks the item up
-    /// several times.
+    /// Returns whether the engine records the lookup as an access. A request counts as one access,
+    /// even if it looks the item up several times.
     fn access(&self, is_recorded: bool) -> Access {
         if self.untracked || is_recorded { Access::Untracked } else { Access::Tracked }
     }

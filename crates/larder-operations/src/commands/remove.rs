@@ -1,5 +1,5 @@
-//! Removals, and invalidations. An invalidation keeps the item without its value, or marks it as
-//! stale.
+//! Removals and invalidations. An invalidation removes only the value of the item, or marks the
+//! item as stale.
 
 use crate::{Event, LookupResult, OpContext};
 use larder_store::{
@@ -10,7 +10,8 @@ use larder_store::{
 /// The parameters of a removal, or of an invalidation that keeps the item.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remove {
-    /// The item is removed or invalidated only if it has this CAS. 0 never matches.
+    /// The CAS that the item must have to be removed or invalidated. `None` matches any CAS, and 0
+    /// never matches.
     pub compare: Option<u64>,
     /// The CAS of the kept item. With `None`, the item gets a fresh CAS if `invalidate` is set, and
     /// otherwise keeps its CAS.
@@ -31,15 +32,14 @@ pub struct Remove {
 /// The outcome of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoveOutcome {
-    /// The item was removed or invalidated. If the engine could not allocate memory for an
-    /// invalidation, the item was removed.
+    /// The item was removed or invalidated. If the engine had no memory for an invalidation, it
+    /// removed the item.
     Removed,
     /// There is no item.
     NotFound,
     /// The item has another CAS.
     Exists,
-    /// The removal compares the CAS, and the engine could not allocate memory for reading or
-    /// changing the item.
+    /// The removal compares the CAS, and the engine had no memory for reading or changing the item.
     OutOfMemory,
     /// The item is on slower storage: repeat the operation.
     Pending,
@@ -61,8 +61,8 @@ impl<E: Engine> OpContext<'_, E> {
         let (removed, found) = match updated {
             Ok(updated) => updated.result,
             Err(Refusal::Pending) => return RemoveOutcome::Pending,
-            // The engine could not allocate memory for reading the item or for keeping it
-            // invalidated. Remove it, because later lookups must not find the old item.
+            // The engine had no memory for reading the item or for keeping it invalidated. Remove
+            // the item, because later lookups must not find the old value.
             Err(_) if op.compare.is_none() && self.guard.is_none() => {
                 let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
                 (RemoveOutcome::Removed, LookupResult::Nothing)

@@ -1,4 +1,4 @@
-//! Changes that compute the new value from the complete old value.
+//! Changes that compute a new value from the whole old value.
 
 use crate::{Edit, EditRefusal, EditValue, OpContext, has_value};
 use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Value};
@@ -8,7 +8,7 @@ use larder_store::{Engine, Expiry, HashedKey, Lease, Lookup, Value};
 pub struct CopiedItem {
     /// The bytes that were stored.
     pub value: Vec<u8>,
-    /// The client flags.
+    /// Client flags, which the cache does not interpret.
     pub client_flags: u32,
     /// The expiry of the item.
     pub expiry: Expiry,
@@ -20,12 +20,12 @@ impl<E: Engine> OpContext<'_, E> {
     /// # Errors
     /// Memory for the copy could not be allocated.
     pub fn copy(&mut self, key: HashedKey<'_>) -> Result<Lookup<CopiedItem>, EditRefusal> {
-        let looked = self.describe(key, |item| {
+        let lookup = self.describe(key, |item| {
             let value = copy_of(&item.value)?;
             let (client_flags, expiry) = (item.attributes.client_flags, item.attributes.expiry);
             Some(CopiedItem { value, client_flags, expiry })
         });
-        Ok(match looked {
+        Ok(match lookup {
             Lookup::Hit(Some(copy)) => Lookup::Hit(copy),
             Lookup::Hit(None) => return Err(EditRefusal::OutOfMemory),
             Lookup::Miss => Lookup::Miss,
@@ -35,11 +35,11 @@ impl<E: Engine> OpContext<'_, E> {
         })
     }
 
-    /// Changes the value of an item. `change` receives a copy of the value, and whether there is an
-    /// item; without an item, the copy is empty. `change` returns a result, and whether to store
-    /// the changed copy. The item keeps its expiry, flags and tags. If another thread changes the
-    /// value concurrently, `change` is called again. Returns the result of the last call, or `None`
-    /// if the item is on slower storage. The caller then has to repeat the operation.
+    /// Changes the value of an item. `change` receives a copy of the value, and true if there is an
+    /// item; without an item, the copy is empty. `change` returns a result, and true to store the
+    /// changed copy. The item keeps its expiry, flags and tags. If another thread changes the value
+    /// concurrently, `change` is called again. Returns the result of the last call, or `None` if
+    /// the item is on slower storage. The caller then has to repeat the operation.
     ///
     /// # Errors
     /// See [`EditRefusal`]. The item is unchanged.

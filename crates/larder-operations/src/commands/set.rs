@@ -5,7 +5,7 @@ use larder_store::{
     Attributes, Change, Engine, Expiry, HashedKey, NewCas, NewTags, NewValue, Refusal,
 };
 
-/// An unconditional set.
+/// The parameters of an unconditional set, without its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'v> {
     /// The bytes to store.

@@ -33,7 +33,7 @@ impl StoreMode {
 pub struct Store<'v> {
     /// The effect on an existing or missing item.
     pub mode: StoreMode,
-    /// The value, unless it was uploaded.
+    /// The value; ignored if the value was uploaded.
     pub value: &'v [u8],
     /// The length of the value in bytes.
     pub value_len: usize,
@@ -42,16 +42,16 @@ pub struct Store<'v> {
     pub client_flags: u32,
     /// The expiry of the item. `Append` and `Prepend` ignore this field.
     pub expiry: Expiry,
-    /// The CAS that the item must have for the store. 0 never matches. The operation ignores this
-    /// field if `Add` finds an item, and if `Append` or `Prepend` finds none.
+    /// The CAS that the item must have for the store; 0 never matches. The operation ignores this
+    /// field if `Add` finds an item, or if `Append` or `Prepend` finds no item.
     pub compare: Option<u64>,
     /// The CAS of the stored item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
     /// If true, a `compare` that is lower than the item's CAS is accepted, and the item is stored
     /// as stale, with the expiry of the old item. `Append` and `Prepend` ignore this field.
     pub invalidate: bool,
-    /// The expiry of the item that `Append` or `Prepend` creates if there is none; `None` creates
-    /// no item.
+    /// The expiry of the item that `Append` or `Prepend` creates if the key has no item; `None`
+    /// creates no item.
     pub create: Option<Expiry>,
     /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
     /// contains bytes that the text protocol cannot send.
@@ -63,8 +63,8 @@ pub struct Store<'v> {
 }
 
 impl<E: Engine> OpContext<'_, E> {
-    /// Stores the uploaded value if there is one, else `op.value`. Sets `upload` to `None` if it
-    /// stores the upload.
+    /// Stores the uploaded value if there is one, and otherwise `op.value`. Sets `upload` to `None`
+    /// if it stores the upload.
     pub fn store(
         &mut self,
         key: HashedKey<'_>,
@@ -129,14 +129,14 @@ impl<E: Engine> OpContext<'_, E> {
     }
 
     /// Counts and reports a refused store. The caller may refuse a store before its value has
-    /// arrived. Removes the old item if `op.refusal_removes`. Returns `why`.
+    /// arrived. Removes the old item if `op.refusal_removes`. Returns `outcome`.
     pub fn refuse(
         &mut self,
         key: HashedKey<'_>,
         op: &Store<'_>,
-        why: StoreOutcome,
+        outcome: StoreOutcome,
     ) -> StoreOutcome {
-        match why {
+        match outcome {
             StoreOutcome::TooLarge => self.counters.thread.store_too_large.add(1),
             StoreOutcome::NoCas => (),
             _ => self.counters.thread.store_no_memory.add(1),
@@ -145,8 +145,8 @@ impl<E: Engine> OpContext<'_, E> {
             // Removing needs no memory.
             let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
         }
-        self.notify(|| [Some(self.stored_event(key, op, why, op.expiry)), None]);
-        why
+        self.notify(|| [Some(self.stored_event(key, op, outcome, op.expiry)), None]);
+        outcome
     }
 
     fn count_compare(&self, op: &Store<'_>, stored: StoreOutcome, found: LookupResult) {

@@ -42,7 +42,7 @@ impl<E: Engine> OpContext<'_, E> {
     /// Stores `op.value` if the condition holds. Passes the old item to `show`, even if the
     /// condition does not hold. Returns the outcome, and the result of `show`. This result is
     /// `None` if there is no old item, or if the store fails for a reason other than the condition.
-    /// A refused store keeps the old item. If `show` returns `None`, because it cannot show the old
+    /// A refused store keeps the old item. If `show` returns `None` because it cannot show the old
     /// item, the old item stays and the outcome is `OutOfMemory`. If another thread changes the
     /// item concurrently, `show` is called again, and the result of its last call is returned.
     pub fn swap<R>(
@@ -118,9 +118,8 @@ impl<E: Engine> OpContext<'_, E> {
     /// `show` is called again, and the result of its last call is returned.
     ///
     /// # Errors
-    /// [`Refusal::OutOfMemory`]: the engine could not allocate memory for reading the item from
-    /// slower storage, or `show` has returned `None`, because it cannot show the item. The item
-    /// stays.
+    /// [`Refusal::OutOfMemory`]: the engine had no memory for reading the item from slower storage,
+    /// or `show` returned `None` because it cannot show the item. The item stays.
     pub fn take<R>(
         &mut self,
         key: HashedKey<'_>,

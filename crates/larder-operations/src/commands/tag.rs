@@ -18,7 +18,7 @@ impl<E: Engine> OpContext<'_, E> {
         names.take(TAGS_MAX).map(|name| self.engine.tag(name)).collect()
     }
 
-    /// Invalidates all items with the tag of this name. Returns false if no item can have the tag.
+    /// Invalidates all items with the tag named `name`. Returns false if no item can have the tag.
     pub fn drop_tag(&mut self, name: &[u8]) -> bool {
         let is_known = self.engine.drop_tag(name);
         if let Some(guard) = self.guard.filter(|_| is_known) {

@@ -96,7 +96,7 @@ impl Inbox {
 
     /// Returns the next message, or `None` if the inbox is empty. An empty inbox stores a waker,
     /// and calls it when a message arrives. The inbox calls `waker` to create a waker only if it
-    /// stores none yet.
+    /// does not already store one.
     pub fn next(&self, waker: impl FnOnce() -> Waker) -> Option<Invalidation> {
         let mut state = self.lock();
         let message = state.next(&self.budget);
@@ -151,8 +151,7 @@ impl Inbox {
         self.push(|state| state.set_all(&self.budget))
     }
 
-    /// Adds a message that the connection that receives this connection's redirected messages has
-    /// closed.
+    /// Adds the message [`Invalidation::Broken`].
     pub(super) fn push_broken(&self) {
         self.push(|state| state.is_broken = true);
     }

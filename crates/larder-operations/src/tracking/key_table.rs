@@ -9,13 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of parts of the table. Each part has its own lock.
 const PARTS: usize = 256;
 
-/// The memory, in bytes, of a key with one reader, excluding the key's own bytes. It consists of
-/// the space for one entry in a hash table that is at least half full, and of two allocations. It
-/// also includes the subscription of the reader, which stays in memory after the subscription has
-/// ended.
+/// The memory, in bytes, of a key with one reader, excluding the key's own bytes. The number
+/// includes one entry in a hash table that is at least half full, two allocations, and the reader's
+/// [`Subscription`], which stays in memory after the subscription has ended.
 const KEY_OVERHEAD: usize = 160;
-/// A full part evicts one in this many of its keys at a time.
-const FORGOTTEN_SHARE: usize = 8;
+/// A full part evicts one in this many of its keys at once.
+const EVICTED_SHARE: usize = 8;
 /// The memory, in bytes, that each further reader adds to a key.
 const READER_LEN: usize = size_of::<Arc<Subscription>>();
 
@@ -41,8 +40,8 @@ struct Part {
 }
 
 impl KeyTable {
-    /// Creates a table whose memory limit is `len_max` bytes. The table may exceed the limit a
-    /// little.
+    /// Creates a table whose memory limit is `len_max` bytes. The memory of a part can exceed its
+    /// share of the limit by one key.
     #[expect(
         clippy::disallowed_methods,
         reason = "no result depends on the seed, and clients must not be able to choose the part of a key"
@@ -56,13 +55,13 @@ impl KeyTable {
     /// Adds a reader of a key. Returns the keys that were evicted to make room, with their readers.
     pub(super) fn add(&self, key: &[u8], reader: &Arc<Subscription>) -> Keys {
         let Some(mut part) = self.part(key) else { return Keys::new() };
-        let place = |readers: &Readers| readers.binary_search_by_key(&address(reader), address);
-        let len = match part.keys.get(key).map(place) {
+        let find = |readers: &Readers| readers.binary_search_by_key(&address(reader), address);
+        let len = match part.keys.get(key).map(find) {
             Some(Ok(_)) => return Keys::new(),
             Some(Err(_)) => READER_LEN,
             None => KEY_OVERHEAD + key.len(),
         };
-        let forgotten = self.make_room(&mut part, len);
+        let evicted = self.make_room(&mut part, len);
         let len = match part.keys.get_mut(key) {
             Some(readers) => {
                 let before = readers.len();
@@ -72,7 +71,7 @@ impl KeyTable {
                     readers.retain(|reader| !reader.has_ended());
                 }
                 let ended = (before - readers.len()) * READER_LEN;
-                let (Ok(at) | Err(at)) = place(readers);
+                let (Ok(at) | Err(at)) = find(readers);
                 readers.insert(at, Arc::clone(reader));
                 self.subtract(&mut part, ended);
                 READER_LEN
@@ -84,24 +83,24 @@ impl KeyTable {
         };
         part.len += len;
         self.len.fetch_add(len, Ordering::Relaxed);
-        forgotten
+        evicted
     }
 
     /// Evicts keys until the part can store `len` more bytes within its limit, or is empty. Returns
     /// the evicted keys.
     fn make_room(&self, part: &mut Part, len: usize) -> Keys {
-        let mut forgotten = Keys::new();
+        let mut evicted = Keys::new();
         while part.len + len > self.part_len_max && !part.keys.is_empty() {
-            // The map returns its keys in the order of their hashes, so the choice is practically
-            // random.
-            let count = part.keys.len().div_ceil(FORGOTTEN_SHARE);
+            // The map returns its keys in the order of their hashes, so the evicted keys are
+            // practically random.
+            let count = part.keys.len().div_ceil(EVICTED_SHARE);
             let removed: Vec<_> = part.keys.extract_if(|_, _| true).take(count).collect();
             for (key, readers) in removed {
                 self.subtract(part, memory(&key, &readers));
-                forgotten.insert(key, readers);
+                evicted.insert(key, readers);
             }
         }
-        forgotten
+        evicted
     }
 
     fn subtract(&self, part: &mut Part, len: usize) {

@@ -6,10 +6,10 @@
 //!  the inbox wakes the connection ─▶ its session writes the messages between two replies
 //! ```
 //!
-//! A session calls [`Tracker::track`] before it looks the key up. If the lookup misses a concurrent
-//! change, the key is already in the table when the engine reports the change. All memory is
-//! bounded. A full table sends messages about some of its keys and removes these keys. A full inbox
-//! holds one message about all items instead.
+//! A session calls [`Tracker::track`] before it looks the key up. Even if the lookup returns the
+//! item as it was before a concurrent change, the key is then in the table when the engine reports
+//! this change. All memory is bounded. A full table removes some of its keys, and the tracker sends
+//! messages about these keys. A full inbox replaces its messages with one message about all items.
 
 mod inbox;
 mod key_table;
@@ -42,7 +42,7 @@ pub fn with_author<R>(connection: u64, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Totals of all clients' subscriptions, for statistics.
+/// Totals of the subscriptions of all clients, for statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrackingTotals {
     /// The number of connections that have requested messages.
@@ -51,7 +51,7 @@ pub struct TrackingTotals {
     pub keys: u64,
     /// The number of prefixes that these connections have requested.
     pub prefixes: u64,
-    /// The number of keys that were evicted because the table was full. Their readers received
+    /// The number of keys that the full table has evicted. The readers of these keys received
     /// messages about them.
     pub evicted_keys: u64,
 }
@@ -78,8 +78,8 @@ impl Subscriptions {
 pub struct Tracker {
     keys: KeyTable,
     subscriptions: RwLock<Subscriptions>,
-    /// The numbers of subscriptions without and with prefixes. Changes of items are frequent, and
-    /// take no lock while both numbers are 0.
+    /// The numbers of subscriptions without and with prefixes. Changes of items are frequent, so
+    /// [`Tracker::note_change`] takes no lock while both numbers are 0.
     counts: [AtomicUsize; 2],
     /// The inboxes. The key is the number of the connection that receives the messages.
     inboxes: Mutex<BTreeMap<u64, Arc<Inbox>>>,
@@ -113,8 +113,8 @@ impl Tracker {
         Arc::clone(inbox)
     }
 
-    /// Starts a subscription. With `prefixes`, it covers all keys that start with one of them.
-    /// Otherwise, it covers the keys passed to [`Self::track`].
+    /// Starts a subscription. With `prefixes`, the subscription covers all keys that start with one
+    /// of the prefixes. Without prefixes, it covers the keys passed to [`Self::track`].
     #[must_use]
     pub fn subscribe(
         &self,
@@ -160,9 +160,9 @@ impl Tracker {
 
     /// Records that the connection of `subscription` is about to read the item under `key`.
     pub fn track(&self, key: &[u8], subscription: &Arc<Subscription>) {
-        for (forgotten, readers) in self.keys.add(key, subscription) {
+        for (evicted_key, readers) in self.keys.add(key, subscription) {
             self.evicted_keys.fetch_add(1, Ordering::Relaxed);
-            readers.iter().for_each(|reader| reader.send(&forgotten, None, 0));
+            readers.iter().for_each(|reader| reader.send(&evicted_key, None, 0));
         }
     }
 
@@ -179,8 +179,8 @@ impl Tracker {
     /// Sends messages about the item under `key`, which was removed to make room.
     pub fn note_eviction(&self, key: &[u8]) {
         // This function omits the fence, because a full cache evicts at each store and most servers
-        // have no subscription. A connection that has just subscribed may miss the message, but its
-        // copy of the evicted item is valid.
+        // have no subscription. A connection that has just subscribed may not receive the message,
+        // but its copy of the evicted item is valid.
         if self.counts.iter().any(|count| count.load(Ordering::Relaxed) > 0) {
             self.invalidate(key, 0);
         }
@@ -214,7 +214,7 @@ impl Tracker {
         self.read().to_prefixes.iter().any(|subscription| is_client(subscription))
     }
 
-    /// Returns totals of all clients' subscriptions.
+    /// Returns totals of the subscriptions of all clients.
     #[must_use]
     pub fn totals(&self) -> TrackingTotals {
         let subscriptions = self.read();
@@ -240,8 +240,8 @@ impl Tracker {
     }
 
     fn invalidate(&self, key: &[u8], author: u64) {
-        // Either this thread sees a new subscription, or the connection that has subscribed sees
-        // the change: see `change`.
+        // This fence pairs with the fence in `change`: either this thread reads the count of a new
+        // subscription, or the new subscriber's lookup returns the changed item.
         fence(Ordering::SeqCst);
         let [to_keys, to_prefixes] =
             self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));

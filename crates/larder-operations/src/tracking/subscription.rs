@@ -9,13 +9,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 pub struct SubscriptionOptions {
     /// The number of the connection that reads items.
     pub connection: u64,
-    /// The number of the connection that receives the messages. It equals `connection` if they are
-    /// not redirected.
+    /// The number of the connection that receives the messages. This number equals `connection` if
+    /// the messages are not redirected.
     pub receiver: u64,
-    /// Whether to send no messages about the connection's own changes.
+    /// Whether to omit messages about the connection's own changes.
     pub no_loop: bool,
-    /// Whether the connection belongs to another node rather than a client. Another node receives
-    /// changes of other groups' items from these groups.
+    /// Whether the connection belongs to another node rather than a client. A node receives no
+    /// messages about other groups' items, because it receives these messages from the groups
+    /// themselves.
     pub is_node: bool,
 }
 
@@ -62,8 +63,8 @@ impl Subscription {
         self.target().options
     }
 
-    /// Returns the prefixes of the keys. They are empty if the subscription covers the keys that
-    /// the connection has read.
+    /// Returns the prefixes of the keys. The slice is empty if the subscription covers the keys
+    /// that the connection has read.
     #[must_use]
     pub fn prefixes(&self) -> &[Box<[u8]>] {
         &self.prefixes

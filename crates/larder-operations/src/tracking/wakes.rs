@@ -1,6 +1,5 @@
-//! Wakes the receivers of messages only at the end of a batch of requests. Each connection then
-//! wakes once per batch, and one message can contain all keys with the same prefix that the batch
-//! has changed.
+//! Defers the wakes of message receivers to the end of a batch of requests. Each connection then
+//! wakes once per batch, and one message can contain all changed keys with the same prefix.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;

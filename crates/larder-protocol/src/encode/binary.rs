@@ -115,8 +115,8 @@ pub fn arithmetic(key: WireKey<'_>, count: &Count, cas: u64, options: Options, o
     request(opcode, options, cas, &extras, key.bytes(), &[], out);
 }
 
-/// Writes `flush`, which removes all items after `delay`. Like an expiry, the delay can be relative
-/// seconds or a Unix time. `Exptime::NEVER` means now.
+/// Writes `flush`, which removes all items after `delay`. Like an expiry, the delay is either a
+/// number of seconds from now or a Unix time. `Exptime::NEVER` means now.
 pub fn flush_all(delay: Exptime, options: Options, out: &mut Vec<u8>) {
     let opcode = if options.quiet { opcode::FLUSHQ } else { opcode::FLUSH };
     request(opcode, options, 0, &wire_expiry(delay), &[], &[], out);
@@ -134,8 +134,8 @@ pub fn version(options: Options, out: &mut Vec<u8>) {
 }
 
 /// Writes `stat`, which requests a page of statistics. An empty topic selects the general page. The
-/// topic has at most [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. The reply ends with a statistic
-/// whose name is empty.
+/// topic must have at most [`KEY_LEN_MAX`](crate::KEY_LEN_MAX) bytes. The reply ends with a
+/// statistic whose name is empty.
 pub fn stat(topic: &[u8], options: Options, out: &mut Vec<u8>) {
     request(opcode::STAT, options, 0, &[], topic, &[], out);
 }
@@ -163,7 +163,7 @@ pub fn sasl_plain(credentials: &Credentials<'_>, options: Options, out: &mut Vec
 }
 
 /// Encodes an expiry. The field is unsigned, so a negative expiry becomes the smallest number that
-/// servers read as a Unix time. This time is in 1970.
+/// servers read as a Unix time, a time in 1970.
 fn wire_expiry(expiry: Exptime) -> [u8; 4] {
     let secs = i64::from(expiry.wire());
     let secs = if secs < 0 { RELATIVE_SECS_MAX + 1 } else { secs };
@@ -190,7 +190,7 @@ fn request<const EXTRAS_LEN: usize>(
     out.extend_from_slice(value);
 }
 
-/// Writes a head; `lens` are the lengths of extras, key and value.
+/// Writes a head. `lens` contains the lengths of extras, key and value, in bytes.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "extras have a few bytes, keys at most KEY_LEN_MAX, values at most VALUE_LEN_MAX"

@@ -20,7 +20,7 @@ pub fn gets<'k>(keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) 
     KeyLine::gets(out).all(keys);
 }
 
-/// Writes `gat`: as [`get`], but it also sets the expiry of the found items.
+/// Writes `gat`: as [`get`], but the server also sets the expiry of the found items.
 pub fn gat<'k>(expiry: Exptime, keys: impl IntoIterator<Item = WireKey<'k>>, out: &mut Vec<u8>) {
     KeyLine::gat(expiry, out).all(keys);
 }
@@ -129,27 +129,27 @@ pub fn set(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8
     store(StoreMode::Set, key, item, noreply, out);
 }
 
-/// Writes `add`, which stores an item only if the key has none.
+/// Writes `add`, which stores an item only if the key has no item.
 pub fn add(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Add, key, item, noreply, out);
 }
 
-/// Writes `replace`, which stores an item only if the key already has one.
+/// Writes `replace`, which stores an item only if the key already has an item.
 pub fn replace(key: WireKey<'_>, item: &NewItem<'_>, noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Replace, key, item, noreply, out);
 }
 
-/// Writes `append`, which appends a value to the existing one.
+/// Writes `append`, which appends a value to the existing value.
 pub fn append(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Append, key, &NewItem::of(value), noreply, out);
 }
 
-/// Writes `prepend`, which prepends a value to the existing one.
+/// Writes `prepend`, which prepends a value to the existing value.
 pub fn prepend(key: WireKey<'_>, value: &[u8], noreply: bool, out: &mut Vec<u8>) {
     store(StoreMode::Prepend, key, &NewItem::of(value), noreply, out);
 }
 
-/// Writes `cas`, which stores an item only if the existing one has this CAS.
+/// Writes `cas`, which stores an item only if the existing item has this CAS.
 pub fn cas(key: WireKey<'_>, item: &NewItem<'_>, cas: u64, noreply: bool, out: &mut Vec<u8>) {
     store_head(b"cas ", key, item, out);
     push_len(item.value.len(), b" ", out);
@@ -225,8 +225,8 @@ fn count(verb: &[u8], key: WireKey<'_>, delta: u64, noreply: bool, out: &mut Vec
     line_end(noreply, out);
 }
 
-/// Writes `flush_all`, which removes all items after `delay`. Like an expiry, the delay can be
-/// relative seconds or a Unix time. `Exptime::NEVER` means now.
+/// Writes `flush_all`, which removes all items after `delay`. Like an expiry, the delay is either a
+/// number of seconds from now or a Unix time. `Exptime::NEVER` means now.
 pub fn flush_all(delay: Exptime, noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"flush_all ");
     push_expiry(delay, out);
@@ -246,7 +246,7 @@ pub fn verbosity(level: u32, noreply: bool, out: &mut Vec<u8>) {
 }
 
 /// Writes `stats`, which requests a page of statistics. An empty topic selects the general page.
-/// The topic's words are checked like keys. The reply has statistics and then
+/// Each word of the topic must be a valid key. The reply consists of statistics and a final
 /// [`End`](crate::answer::Answer::End).
 pub fn stats<'w>(topic: impl IntoIterator<Item = WireKey<'w>>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"stats");
@@ -258,7 +258,7 @@ pub fn quit(out: &mut Vec<u8>) {
     out.extend_from_slice(b"quit\r\n");
 }
 
-/// Writes a login to a server with a password file (`-Y`). It has to be the first request of a
+/// Writes a login to a server with a password file (`-Y`). The login must be the first request of a
 /// connection. The user name must not contain a space.
 pub fn login(credentials: &Credentials<'_>, out: &mut Vec<u8>) {
     let Credentials { user, password } = credentials;

@@ -43,8 +43,9 @@ impl<'k> WireKey<'k> {
     }
 }
 
-/// A generator of keys that consist of a prefix and a decimal number. It checks the prefix once.
-/// Making a key then needs no check and no allocation. Each new key overwrites the previous key.
+/// A generator of keys that consist of a prefix and a decimal number. The generator checks the
+/// prefix once. Making a key then needs neither a check nor an allocation. Each new key overwrites
+/// the previous key.
 ///
 /// ```
 /// use larder_protocol::encode::NumberedKeys;
@@ -61,11 +62,11 @@ pub struct NumberedKeys {
 }
 
 impl NumberedKeys {
-    /// The maximum length of a prefix, in bytes. It leaves enough bytes of the key for every 64-bit
+    /// The maximum length of a prefix, in bytes. The rest of a key has room for every 64-bit
     /// number.
     pub const PREFIX_LEN_MAX: usize = KEY_LEN_MAX - 20;
 
-    /// Checks a prefix. It may be empty.
+    /// Checks a prefix, which may be empty.
     ///
     /// # Errors
     /// The prefix is longer than [`PREFIX_LEN_MAX`](Self::PREFIX_LEN_MAX), or has a blank or
@@ -173,7 +174,7 @@ pub enum InvalidKey {
     Empty,
     /// The key, or the prefix of [`NumberedKeys`], is too long.
     TooLong {
-        /// The length in bytes.
+        /// The length of the refused key or prefix, in bytes.
         len: usize,
         /// The largest allowed length in bytes.
         len_max: usize,

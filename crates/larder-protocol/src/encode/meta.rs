@@ -1,11 +1,12 @@
 //! Encoders for meta text requests: a line with a key and flags, followed by a value in `ms`.
 //!
-//! Flags without arguments form sets such as [`GetFlags`]. Declare these sets as constants. Flags
-//! with arguments are fields of options such as [`GetOptions`]. They are sent after the flags of
-//! the set, so that `t` shows the time to live before `T` and `N` change it.
+//! Flags without arguments form sets such as [`GetFlags`]. Declare these sets as constants to build
+//! them at compile time. Flags with arguments are fields of options such as [`GetOptions`]. The
+//! encoders write these flags after the flags of the set, so that `t` shows the time to live before
+//! `T` and `N` change it.
 //!
-//! `quiet` suppresses the reply to the ordinary outcome: a miss of `mg`, or success of another
-//! command. A [`noop`] after quiet requests marks the end of their replies.
+//! `quiet` suppresses the reply to a miss of `mg`, and to the success of any other command. A
+//! [`noop`] after quiet requests marks the end of their replies.
 
 use super::flags::{FlagText, flag_set};
 use super::{MetaKey, push_block, push_expiry};
@@ -84,16 +85,16 @@ flag_set! {
     }
 }
 
-/// Options of `mg`.
+/// The flags of `mg` that have arguments. By default, the request has none of these flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
     /// `T`: the new expiry of the item.
     pub touch: Option<Exptime>,
-    /// `N`: if there is no item, the request creates an empty item with this expiry. The reply then
+    /// `N`: if there is no item, the server creates an empty item with this expiry, and the reply
     /// has the flag `W`.
     pub vivify: Option<Exptime>,
-    /// `R`: if the item expires before this time, the client wins the right to recache it. The
-    /// reply then has the flag `W`. 0 has no effect.
+    /// `R`: if the item expires before this time, the client wins the right to recache the item,
+    /// and the reply has the flag `W`. 0 has no effect.
     pub recache: Option<Exptime>,
     /// `C`: if the item has this CAS, the reply omits the value.
     pub compare: Option<u64>,
@@ -117,7 +118,7 @@ pub fn get(key: MetaKey<'_>, flags: GetFlags, options: &GetOptions, out: &mut Ve
     out.extend_from_slice(b"\r\n");
 }
 
-/// Options of `ms`.
+/// The flags of `ms` that have arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetOptions {
     /// `M`: the effect on an existing or missing item.
@@ -129,7 +130,7 @@ pub struct SetOptions {
     /// `C`: the CAS that the item must have for the store. [`StoreMode::Add`] ignores this field,
     /// and [`StoreMode::Append`] and [`StoreMode::Prepend`] ignore 0.
     pub compare: Option<u64>,
-    /// `E`: the CAS of the stored item; 0 lets the server choose.
+    /// `E`: the CAS of the stored item; with 0, the server chooses the CAS.
     pub new_cas: Option<u64>,
     /// `N`: the expiry of the item that [`StoreMode::Append`] or [`StoreMode::Prepend`] creates on
     /// a miss.
@@ -200,12 +201,12 @@ pub fn set_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Options of `md`.
+/// The flags of `md` that have arguments. By default, the request has none of these flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     /// `C`: the CAS that the item must have to be removed or invalidated.
     pub compare: Option<u64>,
-    /// `E`: the CAS of the kept item; 0 lets the server choose.
+    /// `E`: the CAS of the kept item; with 0, the server chooses the CAS.
     pub new_cas: Option<u64>,
     /// `T`: the expiry of the kept item.
     pub touch: Option<Exptime>,
@@ -227,7 +228,7 @@ pub fn delete(key: MetaKey<'_>, flags: DeleteFlags, options: &DeleteOptions, out
     out.extend_from_slice(b"\r\n");
 }
 
-/// Options of `ma`.
+/// The flags of `ma` that have arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArithmeticOptions {
     /// `MD`: whether to decrement instead of increment. A decrement stops at 0. An increment wraps
@@ -243,7 +244,7 @@ pub struct ArithmeticOptions {
     pub touch: Option<Exptime>,
     /// `C`: the CAS that the item must have to be changed; 0 matches any CAS.
     pub compare: Option<u64>,
-    /// `E`: the CAS of the changed item; 0 lets the server choose.
+    /// `E`: the CAS of the changed item; with 0, the server chooses the CAS.
     pub new_cas: Option<u64>,
     /// `O`: a number that the reply repeats.
     pub opaque: Option<u64>,

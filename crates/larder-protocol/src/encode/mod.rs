@@ -1,9 +1,9 @@
 //! Request encoders for clients. Each protocol has a module with one function per command.
 //!
-//! Each function appends a request, or a part of one, to a buffer. It allocates only to grow the
-//! buffer. Keys are checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent with their
-//! lengths, so stored data can neither end a request early nor start another one. [`crate::answer`]
-//! reads the replies.
+//! Each function appends a request, or a part of a request, to a buffer. A function allocates only
+//! to grow the buffer. Keys are checked beforehand ([`WireKey`], [`MetaKey`]), and values are sent
+//! with their lengths, so stored data can neither end a request early nor start another one.
+//! [`crate::answer`] reads the replies.
 //!
 //! ```
 //! use larder_protocol::Exptime;
@@ -37,7 +37,7 @@ use crate::text::number::push_len;
 /// The bytes that follow a value.
 pub const VALUE_END: &[u8] = b"\r\n";
 
-/// The content of an item to store.
+/// The value of an item to store, with its client flags and expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewItem<'v> {
     /// The value: at most [`VALUE_LEN_MAX`](crate::VALUE_LEN_MAX) bytes. Servers have lower limits,
@@ -68,8 +68,8 @@ impl Exptime {
     /// for 0.
     ///
     /// Requests contain a TTL of up to 30 days unchanged. Servers interpret a larger number as Unix
-    /// time, so this function adds the current time to it. Text has 31 bits for a Unix time, so an
-    /// item with a longer TTL expires in January 2038 at the latest.
+    /// time, so this function adds the current time to it. Text requests have 31 bits for a Unix
+    /// time, so an item with a TTL of more than 30 days expires in January 2038 at the latest.
     #[inline]
     #[must_use]
     pub const fn after(ttl_secs: u32, now_unix_secs: u64) -> Self {

@@ -46,8 +46,8 @@ pub fn command(words: &[&[u8]], out: &mut Vec<u8>) {
     words.iter().for_each(|bytes| word(bytes, out));
 }
 
-/// Starts a command of `words` words, for callers that produce one word at a time. Add each with
-/// [`word`] or [`word_of_parts`].
+/// Starts a command of `words` words, for callers that produce one word at a time. Add each word
+/// with [`word`] or [`word_of_parts`].
 #[inline]
 pub fn begin(words: usize, out: &mut Vec<u8>) {
     out.push(b'*');

@@ -28,15 +28,15 @@ impl Entry {
 /// Returns the effect of a flag on a reply to `command`.
 #[inline]
 pub(super) fn shows(command: Command, letter: u8) -> ReplyEffect {
-    static SHOWN: [[ReplyEffect; LETTERS]; 5] = [
-        shown_by(Command::Mg),
-        shown_by(Command::Ms),
-        shown_by(Command::Md),
-        shown_by(Command::Ma),
-        shown_by(Command::Me),
+    static EFFECTS: [[ReplyEffect; LETTERS]; 5] = [
+        effects_of(Command::Mg),
+        effects_of(Command::Ms),
+        effects_of(Command::Md),
+        effects_of(Command::Ma),
+        effects_of(Command::Me),
     ];
-    let shown = &SHOWN[command as usize];
-    shown.get(index(letter)).copied().unwrap_or(ReplyEffect::Nothing)
+    let effects = &EFFECTS[command as usize];
+    effects.get(index(letter)).copied().unwrap_or(ReplyEffect::Nothing)
 }
 
 /// The number of flags with a numeric argument.
@@ -69,17 +69,17 @@ const fn slots(flags: usize) -> usize {
     slots
 }
 
-const fn shown_by(command: Command) -> [ReplyEffect; LETTERS] {
-    let mut shown = [ReplyEffect::Nothing; LETTERS];
+const fn effects_of(command: Command) -> [ReplyEffect; LETTERS] {
+    let mut effects = [ReplyEffect::Nothing; LETTERS];
     let mut at = 0;
     while at < FLAGS.len() {
         let Flag { letter, shows, .. } = FLAGS[at];
         if FLAGS[at].is_of(command) {
-            shown[index(letter)] = shows;
+            effects[index(letter)] = shows;
         }
         at += 1;
     }
-    shown
+    effects
 }
 
 const fn fast_letters() -> Letters {

@@ -3,8 +3,8 @@
 //!
 //! The parser (`meta.rs`), the reply encoders (`reply/`) and the fast path (`fast_get.rs`) use this
 //! table, and `docs/meta-flags.md` is generated from it. The session (`larder-session`) defines the
-//! effect of a flag on an item when it converts a request to an operation. It can query any flag
-//! with [`MetaFlags::has`].
+//! effect of a flag on an item when it converts a request to an operation. The session can query
+//! any flag with [`MetaFlags::has`].
 //!
 //! `docs/internals/changing.md` lists the steps to add a flag.
 
@@ -37,9 +37,9 @@ pub struct ShownItem {
     pub hit_before: bool,
 }
 
-/// The remaining time to live of an item in seconds; `None` if it never expires. The flags `T` and
-/// `N` can change it. The flag `t` shows the time to live after the changes by the flags that
-/// precede `t`.
+/// The remaining time to live of an item in seconds; `None` if the item never expires. The flags
+/// `T` and `N` can change the time to live. The flag `t` shows the time to live after the changes
+/// by the flags that precede `t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ttl {
     /// The time to live before the request.
@@ -51,8 +51,7 @@ pub struct Ttl {
     pub vivified: Option<Option<u32>>,
 }
 
-/// Writes the flags of a reply to `command` in the order of the request. Their values come from
-/// `item`.
+/// Writes the flags of a reply to `command` in the order of the request, with the values of `item`.
 #[inline]
 pub(crate) fn show<'b>(
     command: Command,
@@ -122,8 +121,9 @@ pub(crate) fn number(before: &[u8], number: u64, out: &mut Vec<u8>) {
 }
 
 impl Argument {
-    /// Parses an argument of this kind as a number; `None` if it is malformed. Sign-extends
-    /// seconds. Returns 0 for kinds that are not numeric, without checking the argument.
+    /// Parses an argument of this kind as a number; `None` if the argument is malformed.
+    /// Sign-extends a number of seconds. For kinds that are not numeric, returns 0 without checking
+    /// the argument.
     #[inline]
     pub(crate) fn read(self, argument: &[u8]) -> Option<u64> {
         match self {
@@ -137,8 +137,8 @@ impl Argument {
 }
 
 impl MetaFlags<'_> {
-    /// Returns whether the request has a flag. Use this method for flags without a field in the
-    /// request.
+    /// Returns whether the request has a flag. Parsed requests have fields for some flags. Use this
+    /// method for the other flags.
     #[inline]
     #[must_use]
     pub fn has(&self, letter: u8) -> bool {
@@ -146,7 +146,8 @@ impl MetaFlags<'_> {
     }
 
     /// Returns the numeric argument of a flag, or `None` if the request does not have the flag or
-    /// the flag has no numeric argument. Use this method for flags without a field in the request.
+    /// the flag has no numeric argument. Parsed requests have fields for some flags. Use this
+    /// method for the other flags.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
         let argument = Entry::of(letter)?.argument;

@@ -20,7 +20,7 @@ pub(super) struct Flag {
 /// All commands of [`Command`] except `me`.
 const ALL: &[Command] = &[Mg, Ms, Md, Ma];
 
-/// All flags: first the lower-case letters, then the upper-case ones.
+/// All flags: first the lower-case letters, then the upper-case letters.
 pub(super) const FLAGS: &[Flag] = &[
     flag(b'b', KeyEncoding, &[Mg, Ms, Md, Ma, Me], Nothing, "the key is base64"),
     flag(b'c', Argument::None, &[Mg, Ms, Ma], ReplyEffect::Cas, "show the CAS"),
@@ -130,7 +130,7 @@ pub(crate) enum Command {
 pub(crate) enum ReplyEffect {
     /// No field: the flag itself is not in the reply.
     Nothing,
-    /// The value. Its length precedes the other flags, and its bytes follow them.
+    /// The value. The length of the value precedes the other flags, and its bytes follow them.
     Value,
     /// [`ShownItem::client_flags`](super::ShownItem::client_flags).
     ClientFlags,
@@ -144,13 +144,13 @@ pub(crate) enum ReplyEffect {
     Idle,
     /// [`ShownItem::ttl`](super::ShownItem::ttl) after the changes that preceding flags make.
     Ttl,
-    /// The reply does not have the flag. If a [`Self::Ttl`] follows, it shows
+    /// The reply does not have the flag. A later [`Self::Ttl`] shows
     /// [`Ttl::touched`](super::Ttl::touched).
     TtlTouched,
-    /// The reply does not have the flag. If the request created the item and a [`Self::Ttl`]
-    /// follows, it shows [`Ttl::vivified`](super::Ttl::vivified).
+    /// The reply does not have the flag. If the request created the item, a later [`Self::Ttl`]
+    /// shows [`Ttl::vivified`](super::Ttl::vivified).
     TtlVivified,
-    /// The key.
+    /// The key of the item, in base64 if necessary.
     Key,
     /// The flag as it was sent.
     Opaque,

@@ -37,7 +37,7 @@ pub(crate) fn parse<'b>(command: &[u8], rest: &'b [u8], consumed: usize) -> Opti
         _ => return None,
     };
     Some(match parsed {
-        // `watch` ignores `noreply`: its purpose is the output.
+        // `watch` ignores `noreply`, because its reply is the requested log.
         Ok(command @ Admin::Watch(_)) => {
             request(Request::Admin { command, format: format(&[]) }, consumed)
         }
@@ -162,7 +162,8 @@ fn extstore(words: &[&[u8]]) -> Command {
     tuning.map(|tuning| Admin::Set(Tuning::Flash(tuning))).ok_or(ERROR)
 }
 
-/// Checks a slab class and a number of chunks. As in memcached, they have no effect.
+/// Checks the arguments of `extstore free_memchunks`, a slab class and a number of chunks. As in
+/// memcached, the command has no effect.
 fn free_memchunks(class: &[u8], limit: &[u8]) -> Option<FlashTuning> {
     u32_of(class).filter(|&class| class <= CLASS_MAX).and(u32_of(limit))?;
     Some(FlashTuning::FreeMemchunks)

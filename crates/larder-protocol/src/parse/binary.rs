@@ -187,7 +187,7 @@ fn check_head(head: &Head) -> Option<(Status, Recovery)> {
         TOUCH | GAT | GATQ | GATK | GATKQ => extras == 4 && has_key && !has_value,
         QUIT | QUITQ | NOOP | VERSION => head.body_len == 0,
         FLUSH | FLUSHQ => !has_key && !has_value && matches!(extras, 0 | 4),
-        // STAT ignores its value. A long value is refused so that the server does not buffer it.
+        // STAT ignores its value. Refuse a long value, so that the server does not buffer it.
         STAT => extras == 0 && head.value_len() <= KEY_LEN_MAX,
         CONFIG_GET if extras == 0 && has_key && !has_value => true,
         SASL_LIST | SASL_AUTH | SASL_STEP if !has_sasl_shape(head) => false,
@@ -219,8 +219,8 @@ fn get<'b>(head: &Head, key: &'b [u8], touch: Option<Exptime>, value: bool) -> G
     }
 }
 
-/// Parses `config get`. The only configuration is `cluster`. Any other configuration is an unknown
-/// command.
+/// Parses `config get`. The only configuration is `cluster`. The reply to any other configuration
+/// is "unknown command".
 fn config<'b>(head: &Head, key: &[u8], format: ReplyFormat<'b>) -> Request<'b> {
     if key == b"cluster" {
         return Request::Admin { command: Admin::Servers, format };

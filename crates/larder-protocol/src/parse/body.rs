@@ -13,7 +13,8 @@ pub(crate) fn value_len(token: &[u8]) -> Option<usize> {
 }
 
 /// Returns the reply to a store with a malformed length. If the length is malformed only because of
-/// leading zeros, the value is dropped, so that its bytes are never parsed as commands.
+/// leading zeros, the parser drops the value, so that it never parses the value's bytes as
+/// commands.
 #[cold]
 pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     match u64_of(token).filter(|&len| len <= VALUE_LEN_MAX as u64) {

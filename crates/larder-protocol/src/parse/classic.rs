@@ -238,14 +238,14 @@ fn delete<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     if key.len() > KEY_LEN_MAX {
         return refuse(BAD_FORMAT, rest, Recovery::Continue, consumed);
     }
-    // Old versions of the protocol had a time after the key; 0 is still accepted. memcached's proxy
-    // sends `noreplY` to receive a reply for a client that requested none.
-    let usual = matches!(
+    // In old versions of the protocol, a time followed the key. Like memcached, accept the time 0.
+    // memcached's proxy sends `noreplY` to receive a reply for a client that requested none.
+    let is_valid = matches!(
         [tokens.next(), tokens.next(), tokens.next()],
         [None | Some(b"0" | b"noreply" | b"noreplY"), None, _]
             | [Some(b"0"), Some(b"noreply" | b"noreplY"), None]
     );
-    if !usual {
+    if !is_valid {
         return refuse(BAD_DELETE, rest, Recovery::Continue, consumed);
     }
     let delete = Delete {

@@ -1,5 +1,5 @@
 //! The fast path of stores: an unconditional `set` with its complete value, which is the most
-//! frequent store. The fast path makes no [`Request`](crate::Request).
+//! frequent store. The fast path creates no [`Request`](crate::Request).
 
 use crate::parse::binary::{self, HEAD_LEN, Head, MAGIC};
 use crate::parse::fast_get::split_key;

@@ -15,7 +15,8 @@ use crate::text::tokens::{Tokens, skip_spaces};
 
 /// The maximum number of tokens in a meta line, including the command and the key.
 const TOKENS_MAX: usize = 20;
-/// The maximum number of tokens that memcached parses in a meta line. It ignores further tokens.
+/// The maximum number of tokens that memcached parses in a meta line. memcached ignores further
+/// tokens.
 const TOKENS_CUT: usize = 23;
 /// The maximum number of tags per item.
 const TAGS_MAX: usize = 7;
@@ -100,8 +101,8 @@ fn keyed<'b>(
 #[derive(Clone, Copy, Default)]
 struct Flags<'b> {
     raw: &'b [u8],
-    seen: Letters,
-    /// The numeric arguments of flags, each in the slot of its letter.
+    letters: Letters,
+    /// The numeric arguments of flags. [`Entry::slot`] is the index of a flag's argument.
     numbers: [u64; SLOTS],
     opaque_too_long: bool,
 }
@@ -117,8 +118,8 @@ impl<'b> Flags<'b> {
     /// Parses the flags in order, with memcached's precedence of errors. If several arguments are
     /// malformed, the last one determines the error. Malformed client flags are an exception: they
     /// never replace an earlier error. An unknown or repeated letter stops the parsing with its own
-    /// error. The error for stray tokens ([`has_stray`]) replaces any other error. The caller
-    /// checks for such tokens after an error.
+    /// error. After an error, the caller checks for stray tokens ([`has_stray`]), whose error
+    /// replaces any other error.
     #[inline]
     fn read_all(key: &[u8], raw: &'b [u8], before: usize) -> Result<Self, &'static str> {
         if key.len() > KEY_LEN_MAX {
@@ -129,8 +130,8 @@ impl<'b> Flags<'b> {
             return Ok(flags);
         }
         // Count the tokens only if the line is long enough to have too many.
-        let most = raw.len().div_ceil(2) + before;
-        if most > TOKENS_MAX && Tokens(raw).count() + before > TOKENS_MAX {
+        let token_count_max = raw.len().div_ceil(2) + before;
+        if token_count_max > TOKENS_MAX && Tokens(raw).count() + before > TOKENS_MAX {
             return Err("CLIENT_ERROR options flags are too long");
         }
         let mut error = None;
@@ -139,10 +140,10 @@ impl<'b> Flags<'b> {
             let Some(entry) = Entry::of(letter) else {
                 return Err(if is_flag_letter(letter) { INVALID } else { BAD_FORMAT });
             };
-            if flags.seen.has(Letters::of(letter)) {
+            if flags.letters.has(Letters::of(letter)) {
                 return Err(DUPLICATE);
             }
-            flags.seen = flags.seen.with(Letters::of(letter));
+            flags.letters = flags.letters.with(Letters::of(letter));
             if let Err(bad) = flags.read(entry, argument, key) {
                 error = match (bad, error) {
                     // Malformed client flags do not replace an earlier error.
@@ -194,7 +195,7 @@ impl<'b> Flags<'b> {
 
     #[inline]
     fn has(&self, letter: u8) -> bool {
-        self.seen.has(Letters::of(letter))
+        self.letters.has(Letters::of(letter))
     }
 
     /// Returns the number of a flag, or 0 if the line does not have the flag.
@@ -238,10 +239,10 @@ impl<'b> Flags<'b> {
 
     #[inline]
     fn format(&self) -> ReplyFormat<'b> {
-        ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.seen })
+        ReplyFormat::Meta(MetaFlags { raw: self.raw, letters: self.letters })
     }
 
-    /// Returns the new CAS. `E0` lets the server choose, like a request without `E`.
+    /// Returns the new CAS. With `E0`, as without `E`, the server chooses the CAS.
     #[inline]
     fn new_cas(&self) -> Option<u64> {
         self.number(b'E').filter(|&cas| cas != 0)

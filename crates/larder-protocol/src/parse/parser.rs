@@ -22,7 +22,7 @@ use classic::Retrieval;
 /// };
 /// assert_eq!((delete.key.wire, consumed), (&b"k"[..], 10));
 ///
-/// // Each key of a line is a separate request; the end of the line may be another one.
+/// // Each key of a line is a separate request. The end of the line may be another request.
 /// let mut rest = &input[10..];
 /// let mut keys = Vec::new();
 /// while let Parsed::Request { request, consumed } = parser.parse(rest) {
@@ -68,8 +68,8 @@ impl Parser {
     /// Accepts only binary streams that start with a login (`-S`).
     pub const BINARY_LOGIN: Self = Self { state: State::Sasl(sasl::Stage::New) };
 
-    /// Accepts the login of the peer ([`crate::Claim::Credentials`]). Call this before parsing
-    /// anything after the login.
+    /// Accepts the login of the peer ([`crate::Claim::Credentials`]). Call this function before
+    /// parsing anything after the login.
     pub fn admit(&mut self) {
         self.state = match self.state {
             State::TextLogin => State::Text,
@@ -128,8 +128,8 @@ impl Parser {
     }
 
     /// Parses the stream of a connection that requires a login. A text stream needs this function
-    /// only until [`Self::admit`] accepts the login. The function is separate and cold, so that
-    /// connections without a login run no slower.
+    /// only until [`Self::admit`] accepts the login. The function is separate and cold, so that it
+    /// does not slow down connections without a login.
     #[cold]
     fn parse_with_login<'b>(&mut self, input: &'b [u8]) -> Parsed<'b> {
         match &mut self.state {
@@ -145,7 +145,7 @@ impl Parser {
     }
 
     /// Abandons the remaining keys of a retrieval line. Returns true if the line continues. The
-    /// caller then drops everything up to and including its LF.
+    /// caller must then drop the input up to and including the line's LF.
     #[must_use]
     pub fn abandon_line(&mut self) -> bool {
         let continues = matches!(self.state, State::Blanks(_) | State::Keys(_));
@@ -231,11 +231,11 @@ impl Parser {
         input: &'b [u8],
         rest: &'b [u8],
     ) -> Parsed<'b> {
-        let near = front(rest);
-        let line = match memchr::memchr(b'\n', near) {
-            Some(end) => without_cr(near.get(..end).unwrap_or_default()),
-            None if near.len() < LINE_LEN_MAX => return Parsed::Incomplete,
-            None => near,
+        let window = front(rest);
+        let line = match memchr::memchr(b'\n', window) {
+            Some(end) => without_cr(window.get(..end).unwrap_or_default()),
+            None if window.len() < LINE_LEN_MAX => return Parsed::Incomplete,
+            None => window,
         };
         if line.len() > KEY_LEN_MAX && Tokens(line).any(|key| key.len() > KEY_LEN_MAX) {
             self.state = State::Text;
@@ -253,19 +253,19 @@ impl Parser {
         rest: &'b [u8],
         first: bool,
     ) -> Parsed<'b> {
-        let near = front(rest);
-        match classic::next_key(near) {
+        let window = front(rest);
+        match classic::next_key(window) {
             classic::NextKey::Key { key, behind } => {
-                let behind = rest.get(near.len() - behind.len()..).unwrap_or_default();
-                let near = front(behind);
-                let end = classic::line_end(near).map(|next| near.len() - next.len());
+                let behind = rest.get(window.len() - behind.len()..).unwrap_or_default();
+                let window = front(behind);
+                let end = classic::line_end(window).map(|next| window.len() - next.len());
                 self.state = if end.is_some() { State::Text } else { State::Keys(retrieval) };
                 let consumed = input.len() - behind.len() + end.unwrap_or(0);
                 Parsed::Request { request: classic::get(key, retrieval, end.is_some()), consumed }
             }
             classic::NextKey::End { behind } => {
                 self.state = State::Text;
-                let consumed = input.len() - rest.len() + near.len() - behind.len();
+                let consumed = input.len() - rest.len() + window.len() - behind.len();
                 if first {
                     return fault(BAD_FORMAT, consumed);
                 }
@@ -275,9 +275,10 @@ impl Parser {
                 self.state = State::Text;
                 fault_line(FaultReply::Text(BAD_FORMAT), input)
             }
-            // No key is that long, so these bytes are blanks. The number of blanks is not limited.
-            classic::NextKey::Incomplete if near.len() == LINE_LEN_MAX => {
-                let blanks = near.len() - skip_spaces(near).len();
+            // A key is shorter than `LINE_LEN_MAX` bytes, so these bytes start with blanks. The
+            // number of blanks is not limited.
+            classic::NextKey::Incomplete if window.len() == LINE_LEN_MAX => {
+                let blanks = window.len() - skip_spaces(window).len();
                 let consumed = input.len() - rest.len() + blanks;
                 self.state = if first { State::Blanks(retrieval) } else { State::Keys(retrieval) };
                 faulty(FaultReply::Silent, Recovery::Continue, consumed)
@@ -287,8 +288,9 @@ impl Parser {
     }
 }
 
-/// Returns the part of a line that is searched for the next word. The limit makes the result
-/// independent of the number of bytes that have arrived.
+/// Returns the part of a line in which the parser searches for the next word: at most
+/// [`LINE_LEN_MAX`] bytes. The limit makes the result independent of the number of bytes that have
+/// arrived.
 #[inline]
 fn front(rest: &[u8]) -> &[u8] {
     rest.get(..LINE_LEN_MAX).unwrap_or(rest)

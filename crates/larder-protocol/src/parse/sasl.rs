@@ -37,7 +37,7 @@ pub(crate) fn parse<'b>(stage: &mut Stage, input: &'b [u8]) -> Parsed<'b> {
         return binary::parse(input);
     }
     let (Some(&MAGIC), Some(head)) = (input.first(), Head::read(input)) else {
-        // The head is incomplete, or the stream is not binary.
+        // The head is incomplete, or the request is not binary.
         return binary::parse(input);
     };
     let refuse = |status, then| {

@@ -12,7 +12,7 @@ pub enum AdminRefusal {
     Unsupported,
     /// The command needs the crawler, which an operator has disabled (`lru_crawler disable`).
     CrawlerDisabled,
-    /// `lru_crawler enable` while the crawler runs already.
+    /// `lru_crawler enable` while the crawler is enabled.
     CrawlerEnabled,
     /// `lru_crawler crawl hash`.
     CrawlByHash,
@@ -26,7 +26,7 @@ pub enum AdminRefusal {
     MgdumpNotAllowed,
     /// `slabs reassign`: the server has no slabs.
     ReassignDisabled,
-    /// `cache_memlimit` with a limit that the server refuses. Contains the range of possible
+    /// `cache_memlimit` with a limit that the server refuses. The field is the range of accepted
     /// limits, in MiB.
     MemoryLimit(RangeInclusive<usize>),
     /// `watch` on a server that forbids it (`-W`).
@@ -41,7 +41,7 @@ pub enum AdminRefusal {
     InvalidShutdown,
     /// `refresh_certs` on a server without TLS (no `-Z`).
     TlsNotEnabled,
-    /// `refresh_certs`: loading the certificate files failed. Contains the error line.
+    /// `refresh_certs`: loading the certificate files failed. The field is the error line.
     Certificates(String),
 }
 
@@ -57,9 +57,9 @@ impl AdminRefusal {
             Self::MetadumpNotAllowed => "ERROR metadump not allowed",
             Self::MgdumpNotAllowed => "ERROR key dump not allowed",
             Self::ReassignDisabled => "CLIENT_ERROR slab reassignment disabled",
-            // This is memcached's message, with the range of possible limits added.
-            Self::MemoryLimit(could) => {
-                let (min, max) = (could.start(), could.end());
+            // This is memcached's message, followed by the range of accepted limits.
+            Self::MemoryLimit(limits) => {
+                let (min, max) = (limits.start(), limits.end());
                 return Cow::Owned(format!(
                     "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust ({min}m to {max}m)"
                 ));
@@ -70,7 +70,7 @@ impl AdminRefusal {
             Self::ShutdownNotAllowed => "SERVER_ERROR: shutdown not enabled",
             Self::InvalidShutdown => "CLIENT_ERROR invalid shutdown mode",
             Self::TlsNotEnabled => "Error TLS not enabled",
-            Self::Certificates(why) => why,
+            Self::Certificates(error) => error,
         })
     }
 }
@@ -78,13 +78,13 @@ impl AdminRefusal {
 /// The list of a cluster's servers for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
-    /// The version of the list. It increases with each change.
+    /// The version of the list, which increases with each change.
     pub version: u32,
     /// The address of each server, `HOST:PORT`.
     pub addresses: Vec<String>,
 }
 
-/// The key of the server list. Clients look it up if the server's version is below 1.4.14, the
+/// The key under which clients look up the server list if the server's version is below 1.4.14, the
 /// first version with `config get cluster`.
 pub const SERVERS_KEY: &[u8] = b"AmazonElastiCache:cluster";
 

@@ -41,8 +41,8 @@ pub(super) fn binary_hit(
 /// The output space in bytes to reserve for a hit, in addition to its key, flags and value.
 pub(super) const HIT_ROOM: usize = 96;
 
-/// Returns the output space in bytes to reserve for a value. A large value is sent in pieces and
-/// needs none.
+/// Returns the output space in bytes to reserve for a value: 0 for a large value, which the session
+/// sends in pieces.
 pub(super) fn value_room(value_len: usize) -> usize {
     if value_len <= VALUE_ROOM_MAX { value_len } else { 0 }
 }

@@ -21,8 +21,8 @@ pub fn fast_value(get: &FastGet<'_>, client_flags: u32, cas: u64, value: &[u8], 
 }
 
 /// Writes the reply to a hit of `mg`. The item must have a text key, must not be stale, and no
-/// client may have won the right to recache it. Uses no field of `item` that depends on earlier
-/// accesses.
+/// client may have won the right to recache it. The function reads no field of `item` that depends
+/// on earlier accesses.
 #[inline]
 pub fn fast_item(get: &FastGet<'_>, item: &ShownItem, value: &[u8], out: &mut Vec<u8>) {
     let value = get.with_value().then_some(value);

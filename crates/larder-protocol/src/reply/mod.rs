@@ -1,6 +1,6 @@
 //! Reply encoders. Each function writes the reply to one kind of request, in the dialect of the
-//! request's [`ReplyFormat`]. It writes nothing if `noreply` or a quiet request suppresses the
-//! reply. A quiet request suppresses no errors, but `noreply` suppresses most errors.
+//! request's [`ReplyFormat`]. A function writes nothing if `noreply` or a quiet request suppresses
+//! the reply. A quiet request suppresses no errors, but `noreply` suppresses most errors.
 
 mod admin;
 mod encode;
@@ -32,7 +32,7 @@ use encode::{
     success, text, value_line, value_room,
 };
 
-/// The properties of a hit that its reply depends on.
+/// The properties of a hit on which the reply depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'k> {
     /// The decoded key, for replies with a key (`VALUE`, binary `getk`, `mg k`).
@@ -76,7 +76,7 @@ pub enum StoreReply {
     OutOfMemory,
     /// The leader of the group has used up its range of CAS values.
     NoCas,
-    /// In a text request, CRLF does not follow the value.
+    /// The value of a text request does not end with CRLF.
     BadChunk,
 }
 
@@ -85,7 +85,7 @@ pub enum StoreReply {
 pub enum DeleteReply {
     /// The item was removed or invalidated.
     Deleted {
-        /// The CAS of a kept item; 0 if it is unknown. No reply shows it.
+        /// The CAS of a kept item; 0 if it is unknown. No reply contains this CAS.
         cas: u64,
     },
     /// There is no item.
@@ -113,7 +113,7 @@ pub enum ArithmeticReply {
     /// The item has another CAS.
     Exists,
     /// memcached's outcome (`NS`) if another connection creates the item between lookup and store,
-    /// or if creating the item fails. Larder's operations do not have this outcome.
+    /// or if creating the item fails. Larder's operations never have this outcome.
     NotStored,
     /// The item's value is not a number.
     NonNumeric,
@@ -578,11 +578,11 @@ fn meta_hit(get: &Get<'_>, flags: &MetaFlags<'_>, hit: &Hit<'_>, out: &mut Vec<u
 }
 
 /// Writes the key of an item, in base64 if `hit.binary_key` is set.
-fn meta_item_key(asked: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+fn meta_item_key(requested: Key<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     if !hit.binary_key {
         meta_key(hit.key, false, out);
-    } else if asked.base64 {
-        meta_key(asked.wire, true, out);
+    } else if requested.base64 {
+        meta_key(requested.wire, true, out);
     } else {
         out.extend_from_slice(b" k");
         base64::encode(hit.key, out);

@@ -1,4 +1,4 @@
-//! Administrative commands for operators. They do not address single items.
+//! Administrative commands, with which operators control the server.
 
 /// An administrative command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,23 +8,23 @@ pub enum Admin {
         /// Whether to enable the crawler.
         enable: bool,
     },
-    /// `lru_crawler crawl`: search for expired items now.
+    /// `lru_crawler crawl`: starts a search for expired items.
     Crawl(Selection),
-    /// `lru_crawler metadump`: describe every item.
+    /// `lru_crawler metadump`: lists the selected items with their metadata.
     Metadump(Selection),
-    /// `lru_crawler mgdump`: a `mg` line for every item.
+    /// `lru_crawler mgdump`: lists the selected items as `mg` requests.
     Mgdump(Selection),
     /// `cache_memlimit`: the new memory limit in MiB.
     MemoryLimit(u32),
-    /// `slabs reassign`. The parser does not check its classes.
+    /// `slabs reassign`. The parser does not check the classes.
     Reassign,
-    /// Change a setting.
+    /// Changes a setting of the crawler, the memory layout or the flash tier.
     Set(Tuning),
-    /// `watch`: the log streams to send until the connection closes.
+    /// `watch`: sends these log streams until the connection closes.
     Watch(Streams),
     /// `shutdown`.
     Shutdown(Shutdown),
-    /// `refresh_certs`: read the certificates again.
+    /// `refresh_certs`: reads the certificate files again.
     RefreshCerts,
     /// `config get cluster`: the servers of the cluster.
     Servers,
@@ -86,7 +86,7 @@ pub enum FlashTuning {
     /// Items that expire in fewer seconds than this are written to separate pages, apart from other
     /// items. 0 disables this separation.
     LowTtl(u32),
-    /// One in this many items that are read from flash a second time is promoted to memory. 0
+    /// The server promotes one in this many items that are read from flash a second time. 0
     /// disables promotion.
     RecacheRate(u32),
     /// The number of free pages below which pages are rewritten.
@@ -104,7 +104,7 @@ pub enum FlashTuning {
     FreeMemchunks,
 }
 
-/// A fraction. It stores the bits of an `f64`, so that settings can implement `Eq`.
+/// A fraction, stored as the bits of an `f64`, so that settings can implement `Eq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio(u64);
 
@@ -115,7 +115,7 @@ impl Ratio {
         Self(number.to_bits())
     }
 
-    /// Returns the number.
+    /// Returns the number that [`Self::new`] received.
     #[must_use]
     pub fn get(self) -> f64 {
         f64::from_bits(self.0)

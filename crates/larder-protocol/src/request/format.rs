@@ -29,7 +29,7 @@ pub struct Classic {
     pub noreply: bool,
     /// Whether the reply has a CAS: `gets`, `gats`.
     pub with_cas: bool,
-    /// Whether the parser has found that the key is the last of its line. If so, `END` follows the
+    /// Whether the parser knows that the key is the last of its line. If it does, `END` follows the
     /// reply.
     pub last: bool,
 }

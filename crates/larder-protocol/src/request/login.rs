@@ -12,8 +12,8 @@ pub struct Login<'b> {
     pub format: ReplyFormat<'b>,
 }
 
-/// The claim of a login request. The caller has to call [`crate::Parser::admit`] if it accepts
-/// credentials. The parser updates its state for every other outcome.
+/// The claim of a login request. If the caller accepts the credentials, it must call
+/// [`crate::Parser::admit`]. For all other outcomes, the parser has already updated its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim<'b> {
     /// Credentials to check.
@@ -30,7 +30,7 @@ pub enum Claim<'b> {
 /// A user name and password, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials<'b> {
-    /// The user name.
+    /// The user name, which may be empty.
     pub user: &'b [u8],
     /// The password, which `Debug` does not show.
     pub password: Password<'b>,

@@ -61,12 +61,12 @@ pub enum Request<'b> {
     },
     /// An administrative command.
     Admin {
-        /// The command.
+        /// The command with its arguments.
         command: Admin,
         /// The dialect of the reply, and whether to suppress it (`noreply`).
         format: ReplyFormat<'b>,
     },
-    /// A login. Reply to it before parsing anything after it.
+    /// A login. Reply to the login before parsing the bytes after it.
     Login(Login<'b>),
     /// Answer all earlier requests, then close the connection.
     Quit(ReplyFormat<'b>),
@@ -74,10 +74,10 @@ pub enum Request<'b> {
     Fault(Fault),
 }
 
-/// An expiry as sent, not yet resolved against a clock. With 0, the item never expires. With a
-/// negative number, it has expired already. Numbers up to [`RELATIVE_SECS_MAX`] are seconds from
-/// now, and larger numbers are Unix seconds. Text requests have a signed 32-bit number, and binary
-/// requests an unsigned 32-bit number; 64 bits hold both.
+/// An expiry as sent, not yet resolved against a clock. 0 means that the item never expires, and a
+/// negative number that the item has already expired. Numbers up to [`RELATIVE_SECS_MAX`] are
+/// seconds from now, and larger numbers are Unix seconds. Text requests have a signed 32-bit
+/// number, and binary requests an unsigned 32-bit number; 64 bits hold both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exptime(pub i64);
 
@@ -127,9 +127,9 @@ pub struct Get<'b> {
 }
 
 impl Get<'_> {
-    /// Returns whether the lookup may change or create an item, because it has `touch` or `vivify`.
-    /// The right to recompute a stale item does not count as a change, because each replica grants
-    /// that right for its own items.
+    /// Returns whether the lookup has `touch` or `vivify`, and so may change or create an item. The
+    /// right to recompute a stale item does not count as a change, because each replica grants that
+    /// right for its own items.
     #[must_use]
     pub fn changes_item(&self) -> bool {
         self.touch.is_some() || self.vivify.is_some()
@@ -170,8 +170,8 @@ pub struct Store<'b> {
     pub terminated: bool,
     /// The CAS that the item must have for the store. The outcome is `EX` if the CAS differs, and
     /// `NF` if there is no item. Append and prepend ignore the CAS if there is no item. The field
-    /// is also `None` if the CAS in the request has no effect: in an `ms`, mode add ignores every
-    /// CAS, and modes append and prepend ignore a CAS of 0.
+    /// is also `None` if the CAS in the request has no effect: in an `ms`, the mode add ignores
+    /// every CAS, and the modes append and prepend ignore a CAS of 0.
     pub compare: Option<u64>,
     /// The CAS of the stored item (`ms E`, never 0).
     pub new_cas: Option<u64>,
@@ -258,7 +258,7 @@ pub struct Debug<'b> {
 /// A protocol violation: its reply, and the recovery of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The reply.
+    /// The reply to the client, if any.
     pub reply: FaultReply,
     /// The recovery of the connection.
     pub then: Recovery,
@@ -274,7 +274,7 @@ pub enum FaultReply {
     Text(&'static str),
     /// A binary error reply.
     Binary {
-        /// The reply format.
+        /// The head of the request.
         head: BinaryHead,
         /// The status, which also determines the text.
         status: Status,
@@ -318,17 +318,17 @@ pub enum Status {
 pub enum Parsed<'b> {
     /// A complete request, in the first `consumed` bytes.
     Request {
-        /// The request.
+        /// The request, which borrows from the buffer.
         request: Request<'b>,
-        /// The length of the request in bytes. Drop these bytes after answering it.
+        /// The length of the request in bytes. Drop these bytes after answering the request.
         consumed: usize,
     },
     /// The head of a store with an incomplete value.
     Body {
         /// The store, with an empty `value`.
         store: Store<'b>,
-        /// The number of bytes before the value. [`crate::Parser::parse_head`] parses them again
-        /// later.
+        /// The number of bytes before the value. [`crate::Parser::parse_head`] can parse these
+        /// bytes again.
         head_len: usize,
         /// The length of the value in bytes. In text, it includes the CRLF after the value.
         body_len: u64,

@@ -26,7 +26,7 @@ pub enum Command<'b> {
     Clients(Clients<'b>),
     ClientSetName(&'b [u8]),
     ClientSetInfo,
-    /// `CLIENT NO-EVICT` and `NO-TOUCH`, which change nothing.
+    /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, which have no effect.
     ClientMode,
     ClientTracking(Tracking<'b>),
     /// `CLIENT CACHING YES` or `NO`; `None` for another word.
@@ -176,7 +176,7 @@ pub struct CopyItem<'b> {
     pub from: &'b [u8],
     /// The key of the new item.
     pub to: &'b [u8],
-    /// The command.
+    /// `RENAME`, `RENAMENX` or `COPY`, with the command's own options.
     pub kind: CopyKind,
 }
 
@@ -188,8 +188,8 @@ pub enum CopyKind {
     /// `RENAMENX`. The reply is 1 if the item was renamed, 0 if there is an item with the new key,
     /// and an error if there is no item to rename.
     RenameNx,
-    /// `COPY`. The reply is 1 if the item was copied. It is 0 if there is an item with the new key,
-    /// or no item to copy. Equal keys are an error.
+    /// `COPY`. The reply is 1 if the item was copied, and 0 if there is an item with the new key or
+    /// no item to copy. Equal keys are an error.
     Copy {
         /// The new item's database number, which may be out of range.
         database: i32,
@@ -248,7 +248,7 @@ impl<'b> ItemsCommand<'b> {
 /// `SET` and its variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set<'b> {
-    /// The value.
+    /// The bytes to store.
     pub value: &'b [u8],
     /// The condition for storing the value.
     pub condition: SetCondition<'b>,
@@ -327,7 +327,8 @@ pub struct Expire {
     pub conditions: ExpireConditions,
 }
 
-/// The conditions in the options of `EXPIRE`. All given conditions have to hold.
+/// The conditions in the options of `EXPIRE`. The command has an effect only if all given
+/// conditions hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpireConditions {
     /// `NX`: the item has no expiry.

@@ -317,7 +317,8 @@ fn client_name<'b>(name: &'b [u8]) -> Parsed<'b, &'b [u8]> {
     if is_printable(name) { Ok(name) } else { Err(CommandError::ClientName) }
 }
 
-/// Checks the name or version of a client's library. The server does not store it.
+/// Checks the name or version of a client's library (`CLIENT SETINFO`). The server does not store
+/// the value.
 fn check_client_info<'b>(attribute: &'b [u8], value: &'b [u8]) -> Parsed<'b, ()> {
     let known = ["lib-name", "lib-ver"].into_iter().find(|known| is(attribute, known));
     let known = known.ok_or(CommandError::ClientInfo(attribute))?;

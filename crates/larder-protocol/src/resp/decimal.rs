@@ -1,4 +1,4 @@
-//! The numbers of `INCRBYFLOAT`.
+//! Decimal numbers for `INCRBYFLOAT`.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ impl Decimal {
         Ok(Self(if is_negative { -scaled } else { scaled }))
     }
 
-    /// Returns the sum, or `None` if it is too large.
+    /// Returns the sum, or `None` if it is out of range.
     #[must_use]
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)
@@ -85,7 +85,7 @@ fn exponent(text: &[u8]) -> Result<i32, DecimalError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(DecimalError::NotANumber);
     }
-    // Beyond this limit, any number except 0 is out of range or rounds to 0.
+    // With an exponent beyond this limit, any number except 0 is out of range or rounds to 0.
     let limit = if text.starts_with(b"-") { -10_000 } else { 10_000 };
     let number = str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
     Ok(number.unwrap_or(limit).clamp(-10_000, 10_000))

@@ -51,8 +51,8 @@ pub enum CommandError<'b> {
         prefix: &'b [u8],
         /// The other prefix.
         other: &'b [u8],
-        /// Whether the connection tracks the other prefix already. If false, the request has both
-        /// prefixes.
+        /// True if the connection already tracks the other prefix, false if the request contains
+        /// both prefixes.
         is_tracked: bool,
     },
     /// A RESP2 connection that subscribes to a channel has sent another command. The argument is
@@ -64,7 +64,8 @@ pub enum CommandError<'b> {
     TimeoutNegative,
     /// The number of a database does not fit in 32 bits.
     IntRange,
-    /// The expiry is not positive, or too late. The argument is the command's name.
+    /// The expiry is not positive, or is later than the latest possible expiry. The argument is the
+    /// command's name.
     ExpireTime(&'static str),
     /// `EXPIRE` has no such option.
     ExpireOption(&'b [u8]),
@@ -84,7 +85,7 @@ pub enum CommandError<'b> {
     NoProtocol,
     /// `HELLO` has no such option, or the request has too few arguments for the option.
     HelloOption(&'b [u8]),
-    /// `HELLO` has no login, although the server requires a login.
+    /// `HELLO` has no option `AUTH`, although the server requires a login.
     HelloLogin,
     /// A login is required.
     LoginRequired,
@@ -164,5 +165,5 @@ pub enum CommandError<'b> {
     MemoryRange(u64, u64),
 }
 
-/// A parsed value, or the error for the reply.
+/// The result of parsing: a value, or the error for the reply.
 pub(super) type Parsed<'b, T> = Result<T, CommandError<'b>>;

@@ -11,9 +11,9 @@ pub enum ProtocolError {
     UnauthenticatedArrayLength,
     /// An element of the array starts with this byte rather than `$`.
     NotBulk(u8),
-    /// The length of a bulk string is not a number, or is too large.
+    /// The length of a bulk string is malformed, negative or too large.
     BulkLength {
-        /// Whether the length is too large.
+        /// True if the length is too large, false if it is malformed or negative.
         too_long: bool,
     },
     /// The line with the length of a bulk string is too long.

@@ -32,7 +32,6 @@ pub fn split_line(line: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     Ok(())
 }
 
-/// Skips leading white space.
 fn skip_blanks(line: &[u8]) -> &[u8] {
     let blanks = line.iter().take_while(|byte| is_space(**byte)).count();
     line.get(blanks..).unwrap_or_default()

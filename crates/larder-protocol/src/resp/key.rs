@@ -1,4 +1,4 @@
-//! The limit on the length of keys in RESP.
+//! The limits on the length of keys in RESP.
 
 use super::error::{CommandError, Parsed};
 

@@ -10,11 +10,11 @@ pub const WORDS_MAX: i64 = 1 << 20;
 pub const LINE_LEN_MAX: usize = 64 << 10;
 
 /// An argument longer than this number of bytes is a protocol violation, as with redis-server's
-/// `proto-max-bulk-len`. The server discards a shorter argument if it exceeds
+/// `proto-max-bulk-len`. The server discards a shorter argument if the argument exceeds
 /// [`Bounds::bulk_len_max`].
 const DISCARDED_LEN_MAX: usize = 512 << 20;
 
-/// Limits of requests.
+/// The limits that [`read`] checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The maximum length of an argument, in bytes.
@@ -26,14 +26,14 @@ pub struct Bounds {
     pub needs_login: bool,
 }
 
-/// The result of reading the start of a stream.
+/// The result of reading the first request in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'b> {
     /// A complete request in the first `consumed` bytes.
     Request {
-        /// The request.
+        /// The request, which borrows from the input.
         request: Request<'b>,
-        /// The length of the request in bytes. Drop these bytes after answering it.
+        /// The length of the request in bytes. Drop these bytes after answering the request.
         consumed: usize,
     },
     /// An inline request in the first `consumed` bytes. [`super::split_line`] converts it to an
@@ -78,7 +78,7 @@ pub struct OversizedRest {
 /// The result of discarding bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiscardProgress {
-    /// The first `consumed` bytes are the last ones of the request.
+    /// The first `consumed` bytes are the last bytes of the request.
     All {
         /// The number of discarded bytes.
         consumed: usize,
@@ -286,7 +286,7 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
     }
     let consumed = input.len() - at.len();
     let raw = input.get(..consumed).unwrap_or_default();
-    // Cut the slice off at the end of the request, because the input may continue.
+    // The input may continue after the request, so end the slice at the end of the request.
     let words = after_name.len() - at.len();
     let arguments =
         Arguments { rest: after_name.get(..words).unwrap_or_default(), left: count - 1 };
@@ -294,7 +294,7 @@ fn read_array<'b>(input: &'b [u8], rest: &'b [u8], bounds: &Bounds) -> Read<'b> 
 }
 
 /// Returns the result for a request with an argument longer than [`Bounds::bulk_len_max`]. `at`
-/// starts with this argument, and `arguments` more follow it.
+/// starts with this argument, and `arguments` further arguments follow.
 fn oversized<'b>(input: &[u8], at: &[u8], arguments: usize) -> Read<'b> {
     match bulk_len(at, DISCARDED_LEN_MAX) {
         Step::Is((len, behind)) => {

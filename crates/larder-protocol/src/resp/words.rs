@@ -14,7 +14,7 @@ pub(super) fn nth<'b>(mut arguments: Arguments<'b>, index: usize) -> &'b [u8] {
     arguments.nth(index).unwrap_or_default()
 }
 
-/// Parses an integer.
+/// Parses a signed 64-bit integer in canonical decimal form.
 pub(super) fn integer<'b>(text: &'b [u8]) -> Parsed<'b, i64> {
     i64_of(text).ok_or(CommandError::NotInteger)
 }

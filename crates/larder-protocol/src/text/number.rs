@@ -8,8 +8,8 @@ pub(crate) fn push(number: u64, out: &mut Vec<u8>) {
 }
 
 /// Writes the length of a value and at most four bytes after it. Numbers below 1,000, which are
-/// most lengths, are assembled in a machine word, without a loop, a table or a copy of variable
-/// length.
+/// most lengths, are assembled in a machine word, which needs no loop, no table and no copy of
+/// variable length.
 #[expect(clippy::inline_always, reason = "a call costs `get` 2 % of its instructions")]
 #[inline(always)]
 pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut Vec<u8>) {
@@ -17,7 +17,7 @@ pub(crate) fn push_len<const N: usize>(number: usize, end: &[u8; N], out: &mut V
         return push_long(number, end, out);
     }
     let number = number as u64;
-    // The lowest byte is written first.
+    // The word is written in little-endian order, so its lowest byte holds the first digit.
     let digits = (number / 100) | ((number / 10 % 10) << 8) | ((number % 10) << 16);
     let mut word = *b"000\0\0\0\0\0";
     const { assert!(N <= 4, "`end` fits the word, here and in `push_long`") };

@@ -17,8 +17,8 @@ impl<'b> Iterator for Tokens<'b> {
     }
 }
 
-/// Returns the number of bytes before the first space. Tests eight bytes at a time: tokens are
-/// short, and calling `memchr` for each would cost more than the rest of the parsing.
+/// Returns the number of bytes before the first space. Tests eight bytes at a time. Tokens are
+/// short, so a call of `memchr` for each token would cost more than the rest of the parsing.
 #[inline]
 fn token_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<8>();
@@ -32,7 +32,7 @@ fn token_len(bytes: &[u8]) -> usize {
     8 * chunks.len() + in_tail
 }
 
-/// A word with 1 in each byte.
+/// A word in which each byte is 1.
 const EACH: u64 = u64::MAX / 255;
 
 /// Sets the top bit of each zero byte. The result is correct up to the first zero byte. Source:
@@ -61,8 +61,8 @@ pub(crate) fn blank(bytes: &[u8], within: usize) -> Option<usize> {
 /// Returns whether any byte is a space, a control character or DEL.
 #[inline]
 pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
-    // The last chunk may overlap the chunk before it. Testing some bytes twice is cheaper than
-    // testing single bytes.
+    // The last chunk may overlap the previous chunk, because testing some bytes twice is cheaper
+    // than testing single bytes.
     let (chunks, tail) = bytes.as_chunks::<8>();
     match bytes.last_chunk() {
         Some(last) => chunks.iter().chain([last]).any(|chunk| {
@@ -74,20 +74,19 @@ pub(crate) fn has_blank_or_control(bytes: &[u8]) -> bool {
 }
 
 /// Sets the top bit of each byte below `limit`, which is at most 128. The result is correct up to
-/// the first such byte. Source: "Determine if a word has a byte less than n", ibid.
+/// the first such byte. Source: "Determine if a word has a byte less than n", Bit Twiddling Hacks,
+/// S. E. Anderson.
 #[inline]
 fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(EACH * u64::from(limit)) & !word & (EACH * 128)
 }
 
-/// Skips leading spaces.
 #[inline]
 pub(crate) fn skip_spaces(bytes: &[u8]) -> &[u8] {
     let spaces = bytes.iter().take_while(|&&byte| byte == b' ').count();
     bytes.get(spaces..).unwrap_or_default()
 }
 
-/// Removes trailing spaces.
 pub(crate) fn trim_end_spaces(bytes: &[u8]) -> &[u8] {
     let spaces = bytes.iter().rev().take_while(|&&byte| byte == b' ').count();
     bytes.get(..bytes.len() - spaces).unwrap_or_default()

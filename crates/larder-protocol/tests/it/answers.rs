@@ -7,17 +7,18 @@ use proptest::prelude::*;
 
 type Reader = for<'b> fn(&'b [u8]) -> Read<Answer<'b>>;
 
-/// Reads a stream that arrives in pieces whose lengths repeat `lens`, and formats its replies.
-/// Reads again only when the requested bytes have arrived.
+/// Reads a stream that arrives in pieces, and formats its replies. `lens` contains the lengths of
+/// the pieces, and repeats until the end of the stream. Reads again only when the requested bytes
+/// have arrived.
 fn answers(stream: &[u8], lens: &[usize], read: Reader) -> Vec<String> {
-    let (mut seen, mut start, mut end, mut wanted) = (Vec::new(), 0, 0, 1);
+    let (mut formatted, mut start, mut end, mut wanted) = (Vec::new(), 0, 0, 1);
     for len in lens.iter().cycle() {
         end = (end + len).min(stream.len());
         while end - start >= wanted {
             match read(&stream[start..end]) {
                 Read::Whole(answer, len) => {
                     assert!((1..=end - start).contains(&len), "{answer:?}: {len}");
-                    seen.push(format!("{answer:?}"));
+                    formatted.push(format!("{answer:?}"));
                     (start, wanted) = (start + len, 1);
                 }
                 Read::Incomplete { wanted: more } => {
@@ -25,16 +26,16 @@ fn answers(stream: &[u8], lens: &[usize], read: Reader) -> Vec<String> {
                     wanted = more;
                 }
                 Read::Malformed => {
-                    seen.push("malformed".to_owned());
-                    return seen;
+                    formatted.push("malformed".to_owned());
+                    return formatted;
                 }
             }
         }
         if end == stream.len() {
-            return seen;
+            return formatted;
         }
     }
-    seen
+    formatted
 }
 
 fn value() -> impl Strategy<Value = Vec<u8>> {

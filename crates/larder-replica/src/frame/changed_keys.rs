@@ -74,7 +74,7 @@ impl<'b> ChangedKeys<'b> {
 pub(crate) struct ChangedKeyQueue {
     frames: VecDeque<Vec<u8>>,
     /// The offset of the next key in the first frame.
-    at: usize,
+    offset: usize,
 }
 
 impl ChangedKeyQueue {
@@ -90,14 +90,14 @@ impl ChangedKeyQueue {
     pub(crate) fn take(&mut self, count: usize, mut each: impl FnMut(&[u8])) {
         for _ in 0..count {
             let Some(frame) = self.frames.front() else { return };
-            let mut fields = Fields::new(frame.get(self.at..).unwrap_or_default());
+            let mut fields = Fields::new(frame.get(self.offset..).unwrap_or_default());
             if let Some(key) = fields.key() {
                 each(key);
             }
-            self.at = frame.len() - fields.len();
+            self.offset = frame.len() - fields.len();
             if fields.len() == 0 {
                 self.frames.pop_front();
-                self.at = 0;
+                self.offset = 0;
             }
         }
     }

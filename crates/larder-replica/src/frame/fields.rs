@@ -8,7 +8,7 @@ pub const JOURNALS_MAX: usize = 4096;
 const HEADER_LEN: usize = 8;
 const NUMBER_LEN: usize = size_of::<u64>();
 
-/// A random number that one side of a connection draws for that connection only.
+/// A random number that one side of a connection generates for that connection only.
 pub type Nonce = [u8; 32];
 
 /// The position of a follower in its leader's journals.

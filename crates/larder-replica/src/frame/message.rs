@@ -122,8 +122,8 @@ pub enum Frame<'b> {
         /// The send time, in milliseconds on the leader's clock.
         sent: u64,
         /// The end of the leader's CAS range. If the leader has not reserved values up to this end,
-        /// it may draw them once all other members in sync have acknowledged the end. 0 outside of
-        /// groups and in an export.
+        /// it may draw the remaining values once all other members in sync have acknowledged the
+        /// end. 0 outside of groups and in an export.
         cas_end: u64,
     },
     /// The follower has applied all frames up to the frames with these numbers.
@@ -152,7 +152,7 @@ pub enum Frame<'b> {
     },
     /// The exporting leader has released the slots and sent all their changes.
     Barrier {
-        /// A CAS value above all CAS values that the exporting leader has given to items of the
+        /// A CAS value above all CAS values that the exporting leader has assigned to items of the
         /// slots.
         cas_end: u64,
     },
@@ -193,8 +193,8 @@ pub enum Frame<'b> {
         bytes: &'b [u8],
     },
     /// This node executes no further requests of a conversation, because it does not lead, does not
-    /// own the keys, or shuts down. It has answered a part of the current batch. The peer sends the
-    /// rest of this batch, and all later batches, to the owner of their keys.
+    /// own the keys, or is shutting down. It has answered a part of the current batch. The peer
+    /// sends the rest of this batch, and all later batches, to the owner of their keys.
     Moved {
         /// The number of the conversation on this connection.
         route: u64,
@@ -217,12 +217,12 @@ pub enum Frame<'b> {
         /// handshake, in bytes.
         received: u64,
     },
-    /// Until this time, in milliseconds on its clock, the leader may execute changes that were
-    /// forwarded on this connection. A time before the end of an earlier lease has no effect.
+    /// Until this time on the leader's clock, in milliseconds, the leader may execute changes that
+    /// were forwarded on this connection. A time before the end of an earlier lease has no effect.
     Lease(u64),
-    /// With true, the forwarding node requests the keys of all changes. With false, and before the
-    /// first such frame, it requests only the keys of items that its clients with near caches have
-    /// read.
+    /// With `true`, the forwarding node requests the keys of all changes. With `false`, and before
+    /// the first such frame, it requests only the keys of items that its clients with near caches
+    /// have read.
     TrackAll(bool),
     /// Items that the forwarding node's clients have read may have changed since.
     Invalidated(Invalidated<'b>),

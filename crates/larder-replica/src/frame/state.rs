@@ -50,8 +50,8 @@ pub struct ItemState<'b> {
     pub stale: bool,
     /// Whether a client has the right to recompute the item.
     pub won: bool,
-    /// Whether memcached's text protocol sends the key in base64. It does if a client sent the key
-    /// in base64, or if a text line cannot contain the key's bytes.
+    /// Whether memcached's text protocol sends the key in base64. The protocol does so if a client
+    /// sent the key in base64, or if a text line cannot contain the key's bytes.
     pub binary_key: bool,
     /// Whether a client has read the item.
     pub fetched: bool,

@@ -1,5 +1,6 @@
-//! The CAS values that a group's leaders draw. Clients compare these values, so no two leaders may
-//! give a key the same value. Values must also stay low, because some clients keep only 32 bits.
+//! The CAS values that a group's leaders draw. Clients compare these values, so two leaders must
+//! not give a key the same value. Values must also stay low, because some clients keep only 32
+//! bits.
 //!
 //! ```text
 //! record       cas: [from, to)       each leader has a range of its own, in the record that names it
@@ -8,10 +9,10 @@
 //! reservation  a leader with less than half of its range left moves `to` up
 //! ```
 //! Every change of the record is a compare-and-swap, so ranges are disjoint. While the coordinator
-//! is unreachable, a leader offers a higher end in its heartbeats. It may draw values up to that
-//! end once all other members in sync have acknowledged it, because a member starts its own range
-//! above every end that it knows of. A leader without other members in sync needs no
-//! acknowledgement.
+//! is unreachable, a leader offers a higher end in its heartbeats. The leader may draw values up to
+//! that end once all other members in sync have acknowledged it, because a member starts its own
+//! range above every end that it has read or received. A leader without other members in sync needs
+//! no acknowledgement.
 
 use crate::group::{CAS_END, CAS_RANGE_LEN_MIN, CasRange, Process};
 use crate::time::Millis;
@@ -25,18 +26,19 @@ const SAMPLE_INTERVAL: Millis = 30_000;
 /// five to ten minutes.
 const SAMPLES_AHEAD: u64 = 10;
 
-/// The CAS values that this member may draw while it leads, and the ranges that it knows of.
+/// The CAS values that this member may draw while it leads, and the state from which it computes
+/// further ranges.
 #[derive(Debug, Default)]
 pub(crate) struct CasReserve {
     /// The lowest value that this process had not drawn at the last call of
     /// [`CasReserve::note_next`].
     next: u64,
-    /// The highest end among the ranges that this member knows of.
+    /// The highest range end that this member has read from a record or received in a heartbeat.
     highest_end: u64,
     /// The values that this leader may draw; empty if this member does not lead.
     values: Range<u64>,
-    /// Once this leader has reserved enough values above this value, it draws only from this value
-    /// on. 0 if there is no such limit.
+    /// Once this leader has reserved enough values above this value, it draws no value below this
+    /// value. 0 if there is no such limit.
     floor: u64,
     /// Maps each member to the highest end that it has acknowledged to this leader.
     acknowledged: BTreeMap<Process, u64>,
@@ -109,7 +111,7 @@ impl CasReserve {
     }
 
     /// Returns the range for a record in which this leader stays the leader. `current` is its range
-    /// in the present record.
+    /// in the current record.
     pub(crate) fn kept_range(&self, current: CasRange) -> CasRange {
         CasRange { to: current.to.max(self.wanted_end()), ..current }
     }
@@ -124,8 +126,8 @@ impl CasReserve {
         CasRange { to, ..range }
     }
 
-    /// Makes this leader draw values from `floor` on once it has reserved enough of them. Returns
-    /// whether it draws from `floor` on now.
+    /// Makes this leader draw only values of at least `floor` once it has reserved enough such
+    /// values. Returns whether it does so already.
     pub(crate) fn raise(&mut self, floor: u64) -> bool {
         self.floor = self.floor.max(floor);
         self.apply_floor();
@@ -162,7 +164,7 @@ impl CasReserve {
     }
 
     /// Extends the values up to the lowest end that these members have acknowledged. Without
-    /// members, extends the values only if `is_alone_in_doubt`.
+    /// members, extends the values only if `is_alone_in_doubt` is true.
     pub(crate) fn extend_by<'p>(
         &mut self,
         members: impl Iterator<Item = &'p Process>,

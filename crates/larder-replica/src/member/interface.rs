@@ -55,8 +55,8 @@ pub enum Role {
     Leader {
         /// The epoch of this leader.
         epoch: u32,
-        /// Whether this leader lacks the items of the group. It must then remove its own items
-        /// before it serves.
+        /// Whether this leader lacks the items of the group. If so, it must remove its own items
+        /// before it answers requests.
         starts_empty: bool,
     },
     /// The member follows.

@@ -1,6 +1,6 @@
 //! The leader's lease at the coordinator, as one member reads it. A member that is not in sync
 //! measures how long the leader has been without a lease. The leader measures how long ago it last
-//! read its own lease, and limits by that how long election promises count.
+//! read its own lease. This time limits how long election promises count.
 
 use crate::time::Millis;
 
@@ -19,7 +19,7 @@ pub(super) struct LeaderLease {
     /// The send time of the last read that showed the lease of this leader; 0 if no read has shown
     /// the lease since this member became the leader, or since [`Self::was_absent`] was set.
     own_read_at: Millis,
-    /// Whether this leader may have been without a lease. It then swaps in an equal record before
+    /// Whether this leader may have been without a lease. If so, it swaps in an equal record before
     /// it counts promises again. The swap changes the revision, so the pending election of a member
     /// that has measured the time without the lease fails.
     was_absent: bool,

@@ -1,7 +1,7 @@
 //! Elections in a group: the decisions of one member, without I/O.
 //!
 //! The record of the group (`group.rs`) names the leader. When the leader has failed, a member in
-//! sync stands for election: it replaces the record by one that names itself as the leader. A
+//! sync stands for election: it replaces the record with one that names itself as the leader. A
 //! leader has failed if its process has ended, or if it has no lease at the coordinator and has
 //! sent this member no heartbeat for [`PROMISE_TIME`].
 //!
@@ -16,7 +16,7 @@
 //! - it sent a heartbeat, and every other member in sync acknowledged the heartbeat with an
 //!   election promise: not to stand for election for [`PROMISE_TIME`]. With these promises, a
 //!   leader can continue while the coordinator is unreachable. A leader that is the only member in
-//!   sync needs none.
+//!   sync needs no promise.
 //!
 //! Members that are not in sync make no such promise. With [`Record::unclean_after`], they stand
 //! for election once the leader has been without a lease for that time. Promises then count only
@@ -106,7 +106,7 @@ pub struct Member {
     /// The epoch in which the current leadership of this member started; `None` if it does not
     /// lead.
     leadership_epoch: Option<u32>,
-    /// The CAS values that this leader may draw, and the range ends that this member knows of.
+    /// The CAS values that this leader may draw, and the highest known range end.
     cas: CasReserve,
     /// The members that have all items of this leader, each with the time up to which it has all
     /// changes. At the start of this leadership, they include the members that were in sync with
@@ -128,7 +128,7 @@ pub struct Member {
     /// been without a lease for [`Record::unclean_after`]. With this record, the member keeps its
     /// items, although it may lack some.
     unclean_epoch: Option<u32>,
-    /// Whether this member has started a full sync and not completed it. It then lacks items.
+    /// Whether this member has started a full sync and not completed it. If so, it lacks items.
     lacks_items: bool,
     /// The last known record. This member restores it if the coordinator loses it.
     last_record: Option<Record>,
@@ -230,8 +230,8 @@ impl Member {
         self.leadership_epoch
     }
 
-    /// Records the first CAS value that this process has not drawn. Call it before every other
-    /// method that changes this member.
+    /// Records the first CAS value that this process has not drawn. Call this method before every
+    /// other method that changes this member.
     pub fn note_next_cas(&mut self, now: Millis, next: u64) {
         self.cas.note_next(now, next);
     }
@@ -250,8 +250,8 @@ impl Member {
     }
 
     /// Raises this leader's next CAS value to `floor`, because another group may have drawn the
-    /// values below. Returns whether this leader draws from `floor` on now. If not, the next swap
-    /// reserves values above `floor`. Returns `None` if this member does not lead.
+    /// values below. Returns whether this leader now draws only values of at least `floor`. If not,
+    /// the next swap reserves values above `floor`. Returns `None` if this member does not lead.
     pub fn raise_cas(&mut self, floor: u64) -> Option<bool> {
         self.leads().then(|| self.cas.raise(floor))
     }
@@ -329,8 +329,8 @@ impl Member {
     }
 
     /// Returns the next request to the coordinator, if one is due. The caller must report the
-    /// outcome of the request before the next call. It must call this method several times a
-    /// second.
+    /// outcome of the request before the next call. The caller must call this method several times
+    /// a second.
     pub fn next(&mut self, now: Millis) -> Option<Command> {
         self.pauses.note(now);
         if now >= self.transfer_until {
@@ -455,7 +455,7 @@ impl Member {
                 || !self.view.is_live(&record.leader) && !self.hears_leader(now);
         }
         // A member in sync has lost its items if its node has restarted. If the record names this
-        // member as in sync, an incomplete sync is the reason why it lacks items.
+        // member as in sync, this member lacks items because of an incomplete sync.
         let has_none =
             |process: &Process| *process == self.settings.me || self.view.is_replaced(process);
         let is_read_recent = self.leader_lease.is_read_recent(now);
@@ -660,13 +660,13 @@ impl Member {
     pub fn start_full_sync(&mut self) -> bool {
         let record = self.view.record.as_ref();
         let is_named = record.is_some_and(|record| record.in_sync.contains(&self.settings.me));
-        let may = self.pending_swaps.is_empty() && !is_named;
-        self.lacks_items |= may;
-        may
+        let can_start = self.pending_swaps.is_empty() && !is_named;
+        self.lacks_items |= can_start;
+        can_start
     }
 
     /// Returns whether a delta sync may start. A delta sync removes no acknowledged change.
-    /// Therefore this member may stand for election before the sync is complete. The sync may not
+    /// Therefore this member may stand for election before the sync is complete. The sync must not
     /// start while a swap is pending, because that swap may make this member the leader.
     #[must_use]
     pub fn may_start_delta_sync(&self) -> bool {
@@ -768,7 +768,7 @@ impl Member {
     #[must_use]
     pub fn named_in_sync(&self) -> BTreeSet<Process> {
         let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
-        let named = self.view.record.iter().chain(pending_swaps).flat_map(|of| &of.in_sync);
+        let named = self.view.record.iter().chain(pending_swaps).flat_map(|record| &record.in_sync);
         named.filter(|process| **process != self.settings.me).cloned().collect()
     }
 

@@ -5,9 +5,9 @@
 //! larder-cluster. Faults: each direction of a connection may deliver its bytes late, up to minutes
 //! after the connection was closed. The clocks differ by hours, and their rates by up to 1 %. Both
 //! processes may be paused between any two steps. The leader may stop leading at any time, even
-//! between two changes of a frame, and leads again later. The node learns of this late. The test
-//! checks that no change takes effect twice, or after the node has reported it as failed, and that
-//! no change fails without faults.
+//! between two changes of a frame, and leads again later. The forwarding node notices this late.
+//! The test checks that no change takes effect twice, or after the node has reported it as failed,
+//! and that no change fails without faults.
 //!
 //! Each of these mutations of the code made the test fail when it was tried:
 //!
@@ -50,7 +50,7 @@ thread_local! {
     static LEADERS_CLOCK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that starts at another time, and runs at another rate, than the simulation's time.
+/// A clock whose start time and rate differ from those of the simulation's time.
 #[derive(Clone, Copy)]
 struct Clock {
     start: u64,
@@ -147,9 +147,9 @@ struct World {
     delays: [u64; 2],
     has_faults: bool,
     connections: Vec<Connection>,
-    /// Whether the leader leads.
+    /// Whether the leader process currently leads.
     leads: bool,
-    /// Whether the forwarding node believes that the leader leads.
+    /// Whether the leader process leads, as last seen by the forwarding node.
     is_followed: bool,
     /// Changes that the leader has returned because it did not lead.
     returned: Vec<u64>,
@@ -290,7 +290,7 @@ impl World {
                         connection.lease = leases.grant(now).map(|until| (until, now));
                     }
                     Reply::Executed(count) => {
-                        // If the node has reported the changes as failed, a late reply has no
+                        // If the node has reported the changes as failed, a late reply matches no
                         // frame.
                         let Some(changes) = connection.unanswered.pop_front() else { continue };
                         self.answered += count as u64;

@@ -1,4 +1,4 @@
-//! Tests cases of the replication stream that the simulation rarely reaches.
+//! Tests of stream states that the simulation rarely reaches.
 
 use larder_replica::{Applier, FRAME_LEN_MAX, Frame, Position, Sender, Succession};
 use larder_store::cache::Cache;

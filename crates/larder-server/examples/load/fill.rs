@@ -7,8 +7,8 @@ use crate::wire::{Peer, Random, extend_pattern, mix};
 
 /// The maximum number of requests that are sent before their replies are read.
 const DEPTH_MAX: u64 = 64;
-/// When the values whose replies are unread exceed this total number of bytes, `set` reads the
-/// replies before it sends more.
+/// When the values of unanswered sets exceed this total number of bytes, `set` reads the replies
+/// before it sends more.
 const BATCH_BYTES: u64 = 256 << 10;
 
 /// The result of a command: the numbers of values stored and found.
@@ -20,8 +20,8 @@ pub(crate) struct Found {
     /// The reply to the first refused set. Empty if no set was refused.
     refusal: String,
     hits: u64,
-    /// The number of found values that differ from the stored ones. A wrong value may have parts of
-    /// two values, belong to another key, or have a wrong length.
+    /// The number of found values that differ from the stored values. A wrong value may consist of
+    /// parts of two values, belong to another key, or have a wrong length.
     wrong: u64,
     /// The total length of the found values in bytes.
     bytes: u64,

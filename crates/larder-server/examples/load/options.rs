@@ -25,7 +25,7 @@ impl Options {
         self.0.get(name).copied()
     }
 
-    /// Returns the number with this name, which is required.
+    /// Returns the number with this required name.
     ///
     /// # Errors
     /// The number is missing.

@@ -1,6 +1,6 @@
-//! Shared code of the load programs: a pipelined text connection, a random number generator, and
-//! recognizable values. It uses only the standard library and no code of the server, so the checks
-//! are independent of the server.
+//! Shared code of the commands: a pipelined text connection, a random number generator, and
+//! recognizable values. This module uses only the standard library and no code of the server, so
+//! the checks are independent of the server.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 impl Server {
     /// Returns whether the accepting thread may accept another connection now. Always returns true
     /// with `-o maxconns_fast`: the server then accepts a connection beyond the limit, sends it an
-    /// error and closes it. If this function returns false, the accepting thread may wait, because
+    /// error and closes it. If this function returns false, the accepting thread can wait:
     /// [`Self::dismiss`] wakes it when a connection closes.
     pub(crate) fn accepts(&self) -> bool {
         let has_room = || self.connections.current.load(SeqCst) < self.options.conn_limit;
@@ -43,8 +43,8 @@ impl Server {
             self.life.wake();
         }
         self.connections.open().remove(&info.id);
-        // Close the tracker's entry after the removal: then no other client can choose this
-        // connection as the target of its messages any more.
+        // Close the tracker's entry only after the removal, because another client can choose any
+        // listed connection as the target of its messages.
         self.connections.tracker.close(info.id);
         self.note_shed_end(info);
         let reason = match info.ended() {

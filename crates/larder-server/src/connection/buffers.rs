@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// The buffers of one thread. Its connections share them and use them one at a time, so an idle
+/// The buffers of one thread. The connections of the thread take turns using them, so an idle
 /// connection needs no buffers.
 #[derive(Debug)]
 pub struct Buffers {
@@ -45,7 +45,8 @@ impl Default for Buffers {
     }
 }
 
-/// The numbers of bytes that one poll has received and sent. With TLS, only plaintext counts.
+/// The numbers of bytes that one poll has received and sent. With TLS, the numbers count only
+/// plaintext.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoBytes {
     /// Bytes read from the peer; with TLS, bytes decrypted.

@@ -64,8 +64,8 @@ pub(crate) struct ConnectionMemory {
     /// The memory that the connection held when load shedding marked it for closing. Until the
     /// connection closes, load shedding expects this memory to become free soon.
     pub(crate) leaving: AtomicHeldBytes,
-    /// The time of the last progress, in milliseconds of the server's clock. A connection that
-    /// starts to hold memory also makes progress.
+    /// The time of the last progress, in milliseconds of the server's clock. Starting to hold
+    /// memory also counts as progress.
     pub(crate) moved_at: AtomicU64,
     /// Whether load shedding has marked the connection for closing.
     pub(crate) shed: AtomicBool,
@@ -114,8 +114,8 @@ pub(crate) struct Shedding {
     pub(crate) leaving: AtomicHeldBytes,
     /// The number of connections marked since the last reset, for `stats`.
     pub(crate) count: AtomicU64,
-    /// The number of connections marked since the start. It is never reset, unlike `count`. It is
-    /// incremented before the thread of a marked connection is woken, so that this thread reads the
-    /// new value.
+    /// The number of connections marked since the start. Unlike `count`, it is never reset. It is
+    /// incremented before the thread of a marked connection is woken, so that the woken thread
+    /// reads the new value.
     pub(crate) marks: AtomicU64,
 }

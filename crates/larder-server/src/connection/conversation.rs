@@ -7,7 +7,7 @@ use larder_store::Engine;
 /// One client's protocol state, independent of its socket. Each call takes input and returns output
 /// and the next step.
 ///
-/// Connections are generic over this trait, which spares each poll an indirect call.
+/// Connections are generic over this trait, so that a poll makes no indirect call.
 pub trait Conversation {
     /// The worker's state, which the driver lends to each call.
     type Context<'a>;
@@ -33,15 +33,15 @@ pub trait Conversation {
     /// Returns the number of cache-memory bytes pinned by a value that is being sent.
     fn leased_bytes(&self) -> usize;
 
-    /// Returns the number of bytes that an incomplete value has received into cache memory.
+    /// Returns the number of cache-memory bytes that an incomplete value occupies.
     fn uploaded_bytes(&self) -> usize;
 
     /// Returns whether the conversation has unsolicited output for its client, such as
     /// invalidations of tracked items.
     fn has_messages(&self) -> bool;
 
-    /// Returns whether the client waits for output that the server sends on its own, such as the
-    /// messages of a subscription. Such a client may send no requests for any length of time.
+    /// Returns whether the client waits for unsolicited output, such as the messages of a
+    /// subscription. Such a client may send no requests for any length of time.
     fn awaits_messages(&self) -> bool;
 
     /// Returns whether the conversation ended because the peer violated the protocol.

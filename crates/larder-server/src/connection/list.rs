@@ -15,11 +15,11 @@ use std::task::Waker;
 pub struct Connections {
     /// Open connections.
     pub current: AtomicUsize,
-    /// Connections admitted since the start, or since `stats reset`.
+    /// Connections admitted since the start or the last `stats reset`.
     pub total: AtomicU64,
     /// Connections refused by the `-c` limit since the start or the last `stats reset`.
     pub rejected: AtomicU64,
-    /// Connections closed by `-o idle_timeout`, since the start or since `stats reset`.
+    /// Connections closed by `-o idle_timeout` since the start or the last `stats reset`.
     pub idle_kicks: AtomicU64,
     /// The open connections by ID.
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
@@ -99,8 +99,8 @@ impl Connections {
         self.is_room_awaited.load(SeqCst)
     }
 
-    /// Wakes up to `ROOM_WAITERS_WOKEN` connections that wait for memory to read ahead. Older
-    /// connections come first.
+    /// Wakes up to `ROOM_WAITERS_WOKEN` connections that wait for memory to read ahead, oldest
+    /// connection first.
     pub(crate) fn offer_room(&self) {
         let woken: Vec<Waker> = self.change_room_waiters(|waiters| {
             let first = std::iter::from_fn(|| waiters.pop_first().map(|(_, waker)| waker));
@@ -146,9 +146,9 @@ const IO_QUEUE: u8 = 7;
 pub struct ConnectionInfo {
     /// The ID in `stats conns`. memcached shows the file descriptor instead.
     pub id: u64,
-    /// The peer, in memcached's form.
+    /// The peer's address, in memcached's format.
     pub peer: String,
-    /// The listener that accepted the connection, in memcached's form.
+    /// The listener that accepted the connection, in memcached's format.
     pub listener: String,
     state: AtomicU8,
     last_command: AtomicU32,
@@ -201,7 +201,7 @@ impl ConnectionInfo {
         self.note_end("error");
     }
 
-    /// Records the reason for closing the connection, unless one is recorded already.
+    /// Records the reason for closing the connection, unless a reason is already recorded.
     pub(crate) fn note_end(&self, reason: &'static str) {
         let _ = self.ended.set(reason);
     }

@@ -44,12 +44,12 @@ impl From<io::Error> for Fault {
 pub enum NextAction {
     /// Poll the connection again, after the other connections that are ready.
     PollAgain,
-    /// Wait until the socket is writable if `Connection::awaits_writing`, and otherwise until it is
-    /// readable.
+    /// Wait until the socket is writable if `Connection::awaits_writing` returns true, otherwise
+    /// until it is readable.
     Wait,
-    /// Wait for the conversation's waker, or for the peer to disconnect. There are two reasons to
-    /// hold: a request waits for slower storage or for another node, or replies wait until a change
-    /// is acknowledged. Call `Connection::resume` before the next poll.
+    /// Wait for the conversation's waker, or for the peer to disconnect. The connection is held
+    /// because a request waits for slower storage or for another node, or because replies wait
+    /// until a change is acknowledged. Call `Connection::resume` before the next poll.
     Hold,
     /// Close the connection.
     Close,
@@ -183,21 +183,26 @@ impl<C: Conversation> Connection<C> {
     /// Returns whether all received input is processed and all replies are sent. No part of a
     /// request is then unread or unanswered.
     pub(crate) fn is_quiet(&self) -> bool {
-        let between = matches!(self.conversation.state(), State::Waiting | State::Watching);
-        let whole = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
+        let is_between_requests =
+            matches!(self.conversation.state(), State::Waiting | State::Watching);
+        let has_no_partial_record = self.tls.as_ref().is_none_or(|tls| tls.is_empty());
         let is_at_rest = self.stage == Stage::Reading && !self.may_read();
-        between && is_at_rest && whole && self.unread.is_empty() && self.unsent.is_empty()
+        is_between_requests
+            && is_at_rest
+            && has_no_partial_record
+            && self.unread.is_empty()
+            && self.unsent.is_empty()
     }
 
-    /// Returns the time since which the connection is idle, in seconds of the server's clock.
+    /// Returns the time at which the connection became idle, in seconds of the server's clock.
     /// Returns `None` if the idle timeout does not apply. This is the case for a unix socket, and
     /// while the connection is busy, watches the log, subscribes to messages, or receives a value.
     pub(crate) fn idle_since(&self) -> Option<u32> {
-        let waits = self.conversation.state() == State::Waiting
+        let is_waiting = self.conversation.state() == State::Waiting
             && self.unsent.is_empty()
             && self.stage != Stage::Waiting
             && !self.conversation.awaits_messages();
-        let idle = waits && !self.info.is_local() && !self.awaits_value();
+        let idle = is_waiting && !self.info.is_local() && !self.awaits_value();
         idle.then(|| self.info.last_command())
     }
 
@@ -289,9 +294,9 @@ impl<C: Conversation> Connection<C> {
         }
     }
 
-    /// Polls the connection once: sends unsent output, reads if the conversation needs input, lets
-    /// the conversation answer, and sends the replies. Adds the numbers of bytes read and written
-    /// to `moved`.
+    /// Polls the connection once: sends unsent output, reads if the conversation needs input,
+    /// passes the input to the conversation, and sends the replies. Adds the numbers of bytes read
+    /// and written to `moved`.
     ///
     /// # Errors
     /// [`Fault`]: the driver must close the connection, because it can send nothing more to the
@@ -341,8 +346,8 @@ impl<C: Conversation> Connection<C> {
             if !self.unsent.is_empty() || !buffers.ciphertext.is_empty() {
                 self.unsent.clear();
                 buffers.ciphertext.clear();
-                // Send no close alert: because the records before it were dropped, the peer could
-                // not decrypt it.
+                // Send no close alert: the peer could not decrypt it, because the records before it
+                // were dropped.
                 self.tls = None;
             }
             return Ok(NextAction::Close);
@@ -386,8 +391,8 @@ impl<C: Conversation> Connection<C> {
         if decrypted > 0 || self.input == Input::Ended {
             self.stage = Stage::Resuming;
         }
-        // Let the next poll send the TLS messages. If this function emptied the unsent output, the
-        // driver would wait for input, and nothing would start the next poll.
+        // Leave the TLS messages for the next poll. If this function sent all unsent output, the
+        // driver would wait for input, and no event would start the next poll.
         self.unsent.append(&mut buffers.ciphertext);
         Ok(if self.may_read() { NextAction::PollAgain } else { NextAction::Wait })
     }
@@ -398,8 +403,7 @@ impl<C: Conversation> Connection<C> {
         self.awaits_room
     }
 
-    /// Returns whether the connection can read input although the socket does not accept its
-    /// replies.
+    /// Returns whether the connection may read input while the socket accepts no replies.
     pub(crate) fn may_read_ahead(&self) -> bool {
         let answers = matches!(self.stage, Stage::Reading | Stage::Resuming);
         answers && self.awaits_writing() && !self.is_handshaking()
@@ -410,11 +414,12 @@ impl<C: Conversation> Connection<C> {
         self.may_read_ahead() && self.input == Input::Empty
     }
 
-    /// Reads again after the first record of a handshake. This detects a peer that has already
+    /// Reads again after the first record of a handshake, to detect a peer that has already
     /// disconnected.
     ///
-    /// The server's part of a handshake takes a thousand times as long as the client takes to
-    /// create its first message. So the server does not start its part for a disconnected peer.
+    /// The server's part of a handshake takes a thousand times as long as the creation of the
+    /// client's first message. For this reason, the server does not start its part for a
+    /// disconnected peer.
     fn read_behind_hello(
         &mut self,
         stream: &mut impl Read,
@@ -446,8 +451,8 @@ impl<C: Conversation> Connection<C> {
         buffers.plaintext.clear();
         let fresh = buffers.input.get_mut(..read).unwrap_or_default();
         if let Err(error) = tls.decrypt(fresh, &mut buffers.plaintext, &mut buffers.ciphertext) {
-            // The alert nearly always fits the socket's buffer. If not, the peer does not learn the
-            // reason.
+            // The alert nearly always fits in the socket's buffer. If it does not, the peer
+            // receives no reason.
             let _ = stream.write(&buffers.ciphertext);
             buffers.ciphertext.clear();
             return Err(error);
@@ -458,8 +463,8 @@ impl<C: Conversation> Connection<C> {
         Ok(buffers.plaintext.len())
     }
 
-    /// Passes the input to the conversation. New input stays in the shared buffer, unless unread
-    /// input precedes it.
+    /// Passes the input to the conversation. New input stays in the shared buffer, unless earlier
+    /// input is unread.
     fn answer(&mut self, read: usize, buffers: &mut Buffers, cx: &mut C::Context<'_>) -> Progress {
         let fresh = match self.tls {
             Some(_) => buffers.plaintext.as_slice(),
@@ -570,7 +575,8 @@ impl<C: Conversation> Connection<C> {
         let sent = if output.is_empty() { Ok(0) } else { write(stream, output) };
         let kept = sent.as_ref().map_or(output.len(), |&sent| sent);
         self.unsent.extend_from_slice(output.get(kept..).unwrap_or_default());
-        // Clear it after an error, too, because all connections of the thread share the buffer.
+        // Clear `output` even after an error, because all connections of the thread share this
+        // buffer.
         output.clear();
         sent
     }

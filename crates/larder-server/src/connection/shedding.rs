@@ -49,20 +49,21 @@ impl Server {
     /// buffer bytes that all connections hold.
     ///
     /// Marks other connections for closing if memory is short. If `total` exceeds three quarters of
-    /// the limit, it marks connections that have stalled. If `total` still exceeds the limit for
-    /// `info`, it marks further connections, whether they have stalled or not, starting with the
-    /// longest time without progress.
+    /// the limit, the function marks connections that have stalled. If `total` still exceeds the
+    /// limit for `info`, it marks further connections, even if they have not stalled, starting with
+    /// those that have made no progress for the longest time.
     pub(crate) fn shed_for(&self, info: &ConnectionInfo, held: usize, total: usize) -> bool {
         self.shed_to_fit(info.id, held, total)
     }
 
     /// Returns the number of bytes that a connection may read while its client does not read
-    /// replies. Such input may not raise the buffers of all connections above half of their limit.
+    /// replies. Such input must not raise the buffers of all connections above half of their limit.
     pub(crate) fn read_ahead_room(&self) -> usize {
         (self.memory().connections / 2).saturating_sub(self.connections.held())
     }
 
-    /// Wakes the connections that wait for memory to read ahead, if enough of it is free.
+    /// Wakes connections that wait for memory to read ahead, if at least [`ROOM_OFFERED`] bytes are
+    /// free.
     pub(crate) fn offer_room(&self) {
         if self.connections.is_room_awaited() && self.read_ahead_room() >= ROOM_OFFERED {
             self.connections.offer_room();
@@ -100,8 +101,8 @@ impl Server {
                 sparing,
             );
         }
-        // Marked connections hold their memory until they close. Because of them, the total may
-        // exceed the limit by up to half of the limit.
+        // Marked connections hold their memory until they close, so the total may exceed the limit
+        // by up to half of the limit.
         total.saturating_sub(leaving()) <= allowed && total <= max + max / 2
     }
 
@@ -125,8 +126,8 @@ impl Server {
         self.shed(Kind::Uploaded, || over().uploaded_by_any, Duration::ZERO, 0);
     }
 
-    /// Returns whether a connection that is marked for closing still holds memory. If so, this
-    /// memory will soon become free, and an allocation that fails now may then succeed.
+    /// Returns whether a connection that is marked for closing still holds memory. This memory will
+    /// soon become free, so an allocation that fails now may succeed later.
     pub(crate) fn is_shedding(&self) -> bool {
         [Kind::Buffers, Kind::Leased, Kind::Uploaded]
             .iter()
@@ -134,13 +135,12 @@ impl Server {
     }
 
     /// Marks connections that have made no progress for the duration `stalled`, starting with the
-    /// longest-stalled one. Stops when the marked connections that are still open hold `wanted`
-    /// bytes of this kind. `sparing` is the ID of the connection that needs the memory, and is not
-    /// marked.
+    /// longest-stalled one. Stops when the open connections that are marked hold `wanted` bytes of
+    /// this kind. `sparing` is the ID of the connection that needs the memory, and is not marked.
     fn shed(&self, kind: Kind, wanted: impl Fn() -> usize, stalled: Duration, sparing: u64) {
-        // Read `leaving` first. A closing connection first frees its memory. Only then is this
-        // memory subtracted from `leaving`. If `wanted` were read first, memory freed between the
-        // two reads could count as missing.
+        // Read `leaving` first. A closing connection frees its memory before the memory is
+        // subtracted from `leaving`. If `wanted` were read first, memory freed between the two
+        // reads could count as missing.
         let missing = || {
             let leaving = self.shedding.leaving.of(kind);
             wanted().saturating_sub(leaving)
@@ -149,7 +149,8 @@ impl Server {
             return;
         }
         // While this thread holds the lock, no connection can close completely, because dismiss()
-        // must first remove it from this list. So only open connections are marked.
+        // must first remove the connection from this list. Therefore, only open connections are
+        // marked.
         let conns = self.connections.open();
         // Another thread may have marked connections before this thread acquired the lock.
         let mut missing = missing();

@@ -1,7 +1,7 @@
 //! Input that a conversation has not consumed.
 
-/// A full buffer grows by at least its capacity divided by this number, so that not every short
-/// push copies the bytes. The capacity does not double, because connections share a small amount of
+/// A full buffer grows by at least its capacity divided by this number, so that few short pushes
+/// copy the bytes. The capacity does not double, because all connections share a small amount of
 /// memory.
 const GROWTH_SHARE: usize = 8;
 
@@ -34,13 +34,13 @@ impl Unread {
     }
 
     /// Returns the maximum number of bytes by which the capacity grows if `len` bytes are pushed.
-    /// Returns 0 if they fit.
+    /// Returns 0 if the bytes fit.
     pub(super) fn growth(&self, len: usize) -> usize {
         let capacity = self.bytes.capacity();
         if self.bytes.len() + len <= capacity { 0 } else { len.max(capacity / GROWTH_SHARE) }
     }
 
-    /// Removes bytes from the start.
+    /// Removes `len` bytes from the start.
     pub(super) fn consume(&mut self, len: usize) {
         self.consumed += len;
         if self.is_empty() {

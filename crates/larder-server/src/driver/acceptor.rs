@@ -1,5 +1,5 @@
 //! The accepting thread, which all drivers share. It also changes the server's phase when a signal
-//! or a command requests this.
+//! or a command requests a change.
 
 use super::dispatch::{Accepted, LOG_INTERVAL, Workers};
 use crate::net::entry::Service;
@@ -90,7 +90,7 @@ fn accept(
     drain(server, workers, &mut poll, &wakeups)
 }
 
-/// Registers `source` for read events, which report input or new connections. Closing `source` ends
+/// Registers `source` for read events. These report input or new connections. Closing `source` ends
 /// the registration.
 fn watch(poll: &Poll, source: &impl AsFd, token: Token) -> io::Result<()> {
     let fd = source.as_fd().as_raw_fd();
@@ -106,9 +106,9 @@ fn drain(
     wakeups: &UnixStream,
 ) -> io::Result<()> {
     enter(server, Phase::Draining, workers)?;
-    let begun = Instant::now();
+    let start = Instant::now();
     let mut events = Events::with_capacity(1);
-    while server.connections.current.load(Ordering::Relaxed) > 0 && begun.elapsed() < DRAIN_MAX {
+    while server.connections.current.load(Ordering::Relaxed) > 0 && start.elapsed() < DRAIN_MAX {
         match poll.poll(&mut events, Some(LOG_INTERVAL)) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => life_cycle::drain(&mut &*wakeups),
@@ -126,7 +126,8 @@ fn enter(server: &Server, phase: Phase, workers: &impl Workers) -> io::Result<()
 }
 
 /// Accepts the connections in a listener's backlog while [`Server::accepts`] returns true. Returns
-/// false if the system refuses to accept, for example because no file descriptor is free.
+/// false if the server cannot accept connections now, for example because no file descriptor is
+/// free.
 fn accept_all(server: &Server, listener: &Listener, workers: &mut impl Workers) -> bool {
     while server.accepts() {
         match listener.accept() {

@@ -37,7 +37,7 @@ pub struct Sockets {
 /// type-erased cache.
 ///
 /// # Errors
-/// The system refuses a thread or an event queue.
+/// The system cannot create a thread or an event queue.
 pub fn run<C: Cache>(
     server: &Arc<Server>,
     cache: &C,
@@ -87,7 +87,7 @@ impl Server {
         self.connections.reserve_ids(names.len() as u64);
     }
 
-    /// Returns the addresses of all listeners, in memcached's form.
+    /// Returns the addresses of all listeners, in memcached's format.
     #[must_use]
     pub fn listening(&self) -> Vec<String> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -41,13 +41,13 @@ pub(super) struct WorkerContext<E: Engine> {
     /// The total time spent on polling handshakes in this iteration.
     handshakes_took: Duration,
     /// The number of the event-loop iteration. Under Tokio, which has no such loop, an iteration is
-    /// the period in which each ready task is polled once. There the number increases only while
+    /// the period in which each ready task is polled once, and the number increases only while
     /// handshakes wait.
     iteration: u64,
 }
 
 impl<E: Engine + 'static> WorkerContext<E> {
-    /// Creates the context of worker `index`. Called on that worker's thread.
+    /// Creates the context of worker `index`. Call this on that worker's thread.
     pub(super) fn new(index: usize, server: Arc<Server>, engine: E) -> Self {
         Self {
             index,
@@ -87,7 +87,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
     }
 
     /// Returns whether this iteration has time for another handshake. A handshake takes as long as
-    /// a thousand requests. For this reason, connections with requests are polled first.
+    /// a thousand requests, so connections with requests are polled first.
     pub(super) fn has_time_for_handshake(&self) -> bool {
         self.handshakes_took < HANDSHAKE_SLICE
     }
@@ -114,9 +114,9 @@ impl<E: Engine + 'static> WorkerContext<E> {
         now: Moment,
         waker: &dyn Fn() -> Waker,
     ) -> NextAction {
-        let begun = Instant::now();
+        let start = Instant::now();
         let after = self.serve_request(connection, stream, now, waker);
-        self.handshakes_took += begun.elapsed();
+        self.handshakes_took += start.elapsed();
         after
     }
 
@@ -182,8 +182,8 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.counters.thread.bytes_written.add(moved.written as u64);
     }
 
-    /// Publishes the memory that the connection holds. Returns false if it does not fit under the
-    /// memory limit of all connections. The connection must then close.
+    /// Publishes the memory that the connection holds. Returns false if this memory exceeds the
+    /// memory limit of all connections. The caller must then close the connection.
     fn count_held(&self, connection: &mut Connection<Session<E>>) -> bool {
         let change = connection.held_change(|| self.server.clock.millis());
         if connection.is_holding_cache() {
@@ -244,7 +244,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         self.server.heartbeat(self.index);
     }
 
-    /// Does one slice of maintenance. Returns true if work is left. Skips the search for expired
+    /// Runs one slice of maintenance. Returns true if work is left. Skips the search for expired
     /// items if the crawler is disabled.
     pub(super) fn maintain(&mut self, now: Seconds) -> bool {
         if self.maintained != now {
@@ -260,7 +260,7 @@ impl<E: Engine + 'static> WorkerContext<E> {
         }
     }
 
-    /// Does one slice of maintenance, unless one was already done in the second `now`.
+    /// Runs one slice of maintenance, unless a slice has already run in the second `now`.
     pub(super) fn maintain_if_due(&mut self, now: Seconds) {
         if self.maintained != now {
             self.maintain(now);
@@ -320,8 +320,9 @@ impl Server {
         self.log.note_fault(info.id, tls, error);
     }
 
-    /// Checks whether the system's clock was set. If so, logs a warning. Absolute expiry times that
-    /// clients send then refer to the new time, and the server's own clock stays unchanged.
+    /// Checks whether the system's clock was set. If it was, logs a warning. Absolute expiry times
+    /// that clients send from then on refer to the new time, and the server's own clock stays
+    /// unchanged.
     fn follow_wall_clock(&self) {
         if let Some(secs) = self.clock.follow_wall_clock() {
             tracing::warn!(

@@ -88,7 +88,7 @@ impl ServerView for Server {
                 })
             }
         };
-        // The counters of the gateway's thread follow those of the workers.
+        // In the list, the counters of the gateway's thread follow those of the workers.
         if let Some(counters) = self.counters.get(self.options.threads) {
             counters.thread.auth_cmds.add(1);
             counters.thread.auth_errors.add(u64::from(rights.is_none()));
@@ -172,10 +172,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the threads that serve the sockets. Without sockets, starts none.
+    /// Starts the threads that serve the sockets. Starts no threads if there are no sockets.
     ///
     /// # Errors
-    /// The system refuses a thread or an event queue.
+    /// The system cannot create a thread or an event queue.
     pub fn start(
         server: &Arc<Server>,
         cache: &erased::Cache,

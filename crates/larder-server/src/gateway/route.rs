@@ -8,12 +8,12 @@ use std::task::Waker;
 pub(crate) struct GatewayRoute {
     route: Box<dyn Route>,
     /// The ID of the forwarded request; `None` before its first bytes are sent.
-    passed: Option<ForwardId>,
+    forward_id: Option<ForwardId>,
 }
 
 impl GatewayRoute {
     pub(crate) fn new(route: Box<dyn Route>) -> Self {
-        Self { route, passed: None }
+        Self { route, forward_id: None }
     }
 }
 
@@ -23,21 +23,21 @@ impl RemoteRequest for GatewayRoute {
     }
 
     fn send(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
-        if self.passed.is_some() {
+        if self.forward_id.is_some() {
             self.route.pass_rest(bytes, more, waker);
         } else {
-            self.passed = Some(self.route.pass(bytes, more, waker));
+            self.forward_id = Some(self.route.pass(bytes, more, waker));
         }
     }
 
     fn take(&mut self, into: &mut Vec<u8>) -> RemoteState {
-        let Some(passed) = self.passed else { return RemoteState::Waiting };
-        match self.route.take(passed, into) {
+        let Some(forward_id) = self.forward_id else { return RemoteState::Waiting };
+        match self.route.take(forward_id, into) {
             ForwardOutcome::Pending => RemoteState::Waiting,
             ForwardOutcome::More => RemoteState::Partial,
             ForwardOutcome::Done | ForwardOutcome::Close => RemoteState::Complete,
             ForwardOutcome::Retry => RemoteState::Retry,
-            // The reply to a gateway's request is all or nothing, so a partial reply is useless.
+            // The gateway needs the whole reply, so a partial reply is useless.
             ForwardOutcome::ConnectionLost | ForwardOutcome::RetryRest(_) => {
                 RemoteState::ConnectionLost
             }

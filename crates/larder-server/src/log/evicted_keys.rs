@@ -17,17 +17,18 @@ impl EvictedKeys {
     /// Opens the file that the environment names, for appending.
     ///
     /// # Panics
-    /// If the file cannot be opened, because the results of the test would then be wrong.
+    /// The file cannot be opened, so the results of the test would be wrong.
     pub(crate) fn from_environment() -> Self {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
         Self(env::var_os(VARIABLE).map(|path| open(path).expect("cannot open EVICTED_KEYS_FILE")))
     }
 
-    /// Writes the key of an item that will be evicted. This function is called before the removal.
-    /// So the file contains the keys of all removed items even if the process is killed.
+    /// Writes the key of an item that will be evicted. The eviction hook calls this function before
+    /// the removal, so the file contains the keys of all removed items even if the process is
+    /// killed.
     ///
     /// # Panics
-    /// If the write fails.
+    /// The write fails.
     pub(crate) fn note(&self, evicted: &Eviction<'_>) {
         if let Self(Some(file)) = self
             && evicted.flash_bucket.is_none()

@@ -1,6 +1,6 @@
-//! The log for watchers. Each client of `watch` has a buffer of lines in memcached's form, which
-//! its connection drains. If a buffer is full, new lines for it are dropped. Watchers of the
-//! gateway have queues of events instead.
+//! The log for watchers. Each client of `watch` has a buffer of lines in memcached's format. The
+//! client's connection sends these lines. If the buffer is full, new lines are dropped. Watchers of
+//! the gateway have queues of events instead.
 
 #[cfg(feature = "delayed")]
 pub(crate) mod evicted_keys;
@@ -52,7 +52,7 @@ struct Watcher {
     skipped: u64,
 }
 
-/// The counts of lines for `stats`.
+/// The line counters for `stats`.
 #[derive(Debug, Default)]
 #[expect(missing_docs, reason = "the names are memcached's own")]
 pub struct Counts {
@@ -77,7 +77,7 @@ impl Log {
         Streams(self.observed.load(Relaxed))
     }
 
-    /// Returns the counts of lines.
+    /// Returns the line counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -179,8 +179,8 @@ impl Log {
         self.note_item(Streams::EVICTIONS, &line);
     }
 
-    /// Logs an event about an item. Watchers get a line, and the gateway's watchers get an event in
-    /// their queues.
+    /// Logs an event about an item. Each watcher gets a line, and each watcher of the gateway gets
+    /// an event in its queue.
     pub(crate) fn note_item(&self, stream: Streams, line: &ItemLine<'_>) {
         self.write(stream, |rest| line.write(rest));
         let watchers = self.lock();
@@ -191,14 +191,14 @@ impl Log {
         }
     }
 
-    /// If `gone` is `None`, logs that a connection was accepted. Otherwise, logs that the
-    /// connection was closed for the reason in `gone`. `peer` is in memcached's form.
-    pub(crate) fn note_connection(&self, peer: &str, client: u64, gone: Option<&str>) {
+    /// If `close_reason` is `None`, logs that a connection was accepted. Otherwise, logs that the
+    /// connection was closed for the reason in `close_reason`. `peer` is in memcached's format.
+    pub(crate) fn note_connection(&self, peer: &str, client: u64, close_reason: Option<&str>) {
         if !self.observed().has(Streams::CONNEVENTS) {
             return;
         }
         let peer = peer_of(peer);
-        let connection = match gone {
+        let connection = match close_reason {
             None => ConnectionLine::New { peer, client },
             Some(reason) => ConnectionLine::Closed { peer, reason, client },
         };
@@ -235,7 +235,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watchers> {
-        // The lines stay valid when a thread panics with the lock held.
+        // The lines stay valid if a thread panics while holding the lock.
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -298,7 +298,7 @@ fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [
     Some(ItemEvent { kind, key, value_len, ttl, time })
 }
 
-/// Parses a peer's name in memcached's form, such as `tcp:127.0.0.1:50132`.
+/// Parses a peer's name in memcached's format, such as `tcp:127.0.0.1:50132`.
 fn peer_of(name: &str) -> Peer<'_> {
     let Some((kind, rest)) = name.split_once(':') else {
         return Peer { transport: "tcp", address: name, port: "0" };

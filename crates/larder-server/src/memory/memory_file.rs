@@ -24,7 +24,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// If the process panics this soon after its start, the content of the file may be the cause.
 const PANIC_SOON: Duration = Duration::from_secs(60);
 
-/// The server's clock, and the result of the restart.
+/// The server's clock, and the result of the restart, if there was one.
 #[derive(Clone, Debug)]
 pub struct StartState {
     /// The server's clock.
@@ -44,13 +44,14 @@ impl StartState {
 /// An error while opening a file. The message contains the remedy.
 #[derive(Debug)]
 pub enum FileError {
-    /// A restart file of memcached (`.meta`) exists for this path.
+    /// A restart file of memcached exists for this path. The field is the path of that file, which
+    /// ends in `.meta`.
     Memcacheds(PathBuf),
     /// The file is unsuitable for this reason, for example because other users can access it.
     NotOwn(PathBuf, &'static str),
     /// Another process holds the lock.
     InUse(PathBuf),
-    /// The system refuses an operation.
+    /// A system call failed.
     Io(PathBuf, io::Error),
     /// The cache refuses the file or the configuration.
     Cache(PathBuf, ConfigError),
@@ -107,12 +108,12 @@ pub struct Files<'a> {
 /// Opens the cache in the memory file, or in anonymous memory if no memory file is given. If the
 /// items are restored, the clock of the earlier process also continues.
 ///
-/// Reads the items from the image if the memory file has no items, or if the image is newer. The
-/// image is newer if a server without the memory file has written it. The caller must call
-/// [`remove_image`] before it serves clients.
+/// Reads the items from the image if the memory file has no items, or if the image is newer because
+/// a server without the memory file has written it. The caller must call [`remove_image`] before it
+/// serves clients.
 ///
-/// If the memory file names an image that is not in `files`, removes that image. Otherwise a later
-/// start could restore deleted items from it.
+/// If the memory file names an image that is not in `files`, removes that image, from which a later
+/// start could otherwise restore deleted items.
 ///
 /// # Errors
 /// [`FileError`]: a file is unusable.
@@ -121,7 +122,7 @@ pub fn open(
     config: Config,
     items_max: usize,
 ) -> Result<(Cache, StartState), FileError> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let Files { memory, image, user } = files;
     if let (Some(memory), true) = (memory, memory == image) {
         return Err(FileError::NotOwn(
@@ -167,9 +168,9 @@ pub fn open(
         let read = read_image(image, user, &config, region.as_ref().map(|(_, file)| file))?;
         from_image = match read {
             Ok(loaded) => Some(loaded),
-            Err(why) => {
-                // The memory file is empty now.
-                let restart = if is_stale { Some(Restart::Cold(Some(why))) } else { first };
+            Err(reason) => {
+                // The memory file is now empty.
+                let restart = if is_stale { Some(Restart::Cold(Some(reason))) } else { first };
                 opened = reopen()?.zip(restart).map(|((cache, _), restart)| (cache, restart));
                 None
             }
@@ -199,7 +200,7 @@ pub fn open(
             -i64::from(clock.ahead())
         );
     }
-    let took = begun.elapsed();
+    let took = start.elapsed();
     if let Some((path, _)) = &region {
         report(path, restart);
     }
@@ -212,7 +213,7 @@ pub fn open(
 }
 
 /// Opens the memory file and locks it. Waits up to [`LOCK_PATIENCE`] for another process to release
-/// it.
+/// the lock.
 fn lock_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     let file = open_own(path, user)?;
     lock(path, &file)?;
@@ -298,8 +299,8 @@ fn read_image(
     }
 }
 
-/// Returns the boot ID and the run of the process that wrote an image. Returns `None` if there is
-/// no image with a valid header.
+/// Returns the boot ID and the run number of the process that wrote an image. Returns `None` if
+/// there is no image with a valid header.
 fn origin_of(path: &Path) -> Result<Option<ImageOrigin>, FileError> {
     match File::open(path) {
         Ok(mut file) => {
@@ -310,9 +311,9 @@ fn origin_of(path: &Path) -> Result<Option<ImageOrigin>, FileError> {
     }
 }
 
-/// Returns the run of the process that wrote an image. Returns `None` if there is no image, or if
-/// the machine has rebooted since. A run is identified by an uptime of the machine, so runs of
-/// different boots are not comparable.
+/// Returns the run number of the process that wrote an image. Returns `None` if there is no image,
+/// or if the machine has rebooted since. Run numbers derive from the uptime of the machine, so
+/// numbers of different boots are not comparable.
 fn run_of_this_boot(path: &Path) -> Result<Option<u64>, FileError> {
     let Some(origin) = origin_of(path)? else { return Ok(None) };
     let boot = boot_id().map_err(|error| FileError::Io(path.to_owned(), error))?;
@@ -320,7 +321,7 @@ fn run_of_this_boot(path: &Path) -> Result<Option<u64>, FileError> {
 }
 
 /// Removes the image that the memory file names. Does nothing if that image is `image`, which the
-/// caller removes later, or if the last process that used the memory file did not write it.
+/// caller removes later, or if the last process that used the memory file did not write that image.
 fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileError> {
     let path = cache.image_path();
     let is_same = image.is_some_and(|image| std::path::absolute(image).is_ok_and(|i| i == path));
@@ -370,7 +371,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 /// # Errors
 /// [`FileError::Io`]: the image is missing, or may not be durable.
 pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), FileError> {
-    let begun = Instant::now();
+    let start = Instant::now();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let unfinished = path.with_file_name(format!("{}.unfinished", name.unwrap_or_default()));
     let write = || {
@@ -380,13 +381,13 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
         let saved = u64::try_from(clock.precise().as_micros()).unwrap_or(u64::MAX);
         cache.write_image(saved, boot_id()?, &mut to)?;
         to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        // Record the path before the image exists. Then each later process that uses the memory
+        // Record the path before the image exists, so that each later process that uses the memory
         // file without the image removes the image.
         cache.set_image_path(&std::path::absolute(path)?);
         std::fs::rename(&unfinished, path)?;
         sync_folder_of(path)
     };
-    // Remove the remains of an earlier process.
+    // Remove an unfinished image of an earlier process.
     let _ = std::fs::remove_file(&unfinished);
     write().map_err(|error| {
         let _ = std::fs::remove_file(&unfinished);
@@ -395,7 +396,7 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
     tracing::info!(
         "cache image {} written in {:.1} s",
         path.display(),
-        begun.elapsed().as_secs_f64()
+        start.elapsed().as_secs_f64()
     );
     Ok(())
 }
@@ -420,7 +421,7 @@ fn watch_panics() {
     }));
 }
 
-/// Starts a thread with two tasks. First, it maps the memory pages that are in use, so that
+/// Starts a thread with two tasks. First, the thread maps the memory pages that are in use, so that
 /// requests do not wait for page faults. After `PANIC_SOON`, it resets the count of panics, because
 /// the process has survived its start.
 pub fn settle(cache: &Cache) {
@@ -443,7 +444,7 @@ fn open_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     if meta.exists() {
         return Err(FileError::Memcacheds(meta));
     }
-    let refuse = |what| Err(FileError::NotOwn(path.to_owned(), what));
+    let refuse = |reason| Err(FileError::NotOwn(path.to_owned(), reason));
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK);
@@ -471,24 +472,24 @@ fn open_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {
     Ok(file)
 }
 
-/// Locks the file. Waits up to [`LOCK_PATIENCE`] for another process to release it.
+/// Locks the file. Waits up to [`LOCK_PATIENCE`] for another process to release the lock.
 fn lock(path: &Path, file: &File) -> Result<(), FileError> {
-    let begun = Instant::now();
-    let mut said = false;
+    let start = Instant::now();
+    let mut has_logged = false;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(std::fs::TryLockError::Error(error)) => {
                 return Err(FileError::Io(path.to_owned(), error));
             }
-            Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() >= LOCK_PATIENCE => {
+            Err(std::fs::TryLockError::WouldBlock) if start.elapsed() >= LOCK_PATIENCE => {
                 return Err(FileError::InUse(path.to_owned()));
             }
             Err(std::fs::TryLockError::WouldBlock) => (),
         }
-        if !said {
+        if !has_logged {
             tracing::info!("-e {}: waiting for another process to end", path.display());
-            said = true;
+            has_logged = true;
         }
         std::thread::sleep(LOCK_INTERVAL);
     }

@@ -13,12 +13,12 @@ const MIB: usize = 1 << 20;
 /// The memory limit and its parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// The configured limit. It does not include the first 16 MiB of connection memory.
+    /// The configured limit. It excludes the first 16 MiB of connection memory.
     pub limit: usize,
     /// Memory for items, their index and bookkeeping.
     pub items: usize,
-    /// Memory for all connections: 16 MiB, plus 1/64 of the memory above 1 GiB in the limit.
-    /// `items` excludes this 1/64.
+    /// Memory for all connections: 16 MiB, plus 1/64 of the part of the limit above 1 GiB. `items`
+    /// excludes this 1/64.
     pub connections: usize,
 }
 

@@ -3,8 +3,8 @@
 
 use larder_store::SizeClasses;
 
-/// memcached's overhead per item in addition to key, value and client flags, in bytes. It consists
-/// of the header, the terminator of the key, and the CRLF after the value.
+/// memcached's overhead per item in addition to key, value and client flags, in bytes: the header,
+/// the terminator of the key, and the CRLF after the value.
 const ITEM_OVERHEAD: usize = 48 + 1 + 2;
 /// The length of a CAS value in memcached, in bytes.
 const CAS_LEN: usize = 8;

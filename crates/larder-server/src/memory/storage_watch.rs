@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// The minimum time between two log lines about the same count of failures.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Watches the storage and logs problems. It logs the increase of each failure count at most once a
-/// minute. It also logs that the flash tier was turned off.
+/// Watches the storage and logs problems: the increase of each failure count, at most once a
+/// minute, and that the flash tier was turned off.
 #[derive(Debug, Default)]
 pub(crate) struct StorageWatch(Mutex<State>);
 

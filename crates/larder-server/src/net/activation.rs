@@ -10,10 +10,10 @@ use listenfd::ListenFd;
 use std::io;
 
 /// Converts the sockets that the parent process passes (`LISTEN_FDS`) to listeners. Returns `None`
-/// if it passes none. The listeners serve memcached's protocols.
+/// if it passes no sockets. The listeners serve memcached's protocols.
 ///
 /// # Errors
-/// A socket is neither a TCP nor a unix listener, or the system refuses to configure it.
+/// A socket is neither a TCP nor a unix listener, or configuring it fails.
 pub fn inherited(options: &Options) -> Result<Option<Vec<Listener>>, ListenError> {
     let mut passed = ListenFd::from_env();
     if passed.len() == 0 {

@@ -1,4 +1,4 @@
-//! The entries of `-l`, and addresses in memcached's form.
+//! The entries of `-l`, and addresses in memcached's format.
 
 use crate::net::dialect::{self, Dialect};
 use crate::net::listen_error::ListenError;

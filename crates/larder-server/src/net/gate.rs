@@ -1,4 +1,4 @@
-//! The gate, which pauses and resumes the acceptance of connections. Under `-o no_maxconns_fast`,
+//! The gate, which pauses and resumes accepting connections. Under `-o no_maxconns_fast`,
 //! connections beyond the limit wait in the listen backlog until another connection closes. While
 //! the system has no free file descriptors, all new connections wait in the backlog.
 
@@ -68,8 +68,8 @@ impl Gate {
             return true;
         }
         self.close(FULL);
-        // Check again: a thread that closed a connection before this thread closed the gate does
-        // not wake the accepting thread.
+        // Check again: a thread that closed a connection before the gate closed does not wake the
+        // accepting thread.
         let passes = has_room();
         if passes {
             self.open(FULL);
@@ -77,16 +77,16 @@ impl Gate {
         passes
     }
 
-    fn close(&self, why: u8) {
-        if self.closed.fetch_or(why, SeqCst) == 0 {
+    fn close(&self, cause: u8) {
+        if self.closed.fetch_or(cause, SeqCst) == 0 {
             self.closings.fetch_add(1, SeqCst);
             self.lock().0 = Some(Instant::now());
         }
     }
 
-    fn open(&self, why: u8) {
+    fn open(&self, cause: u8) {
         // Usually, the gate is already open, and this function writes nothing.
-        if self.is_closed() && self.closed.fetch_and(!why, SeqCst) == why {
+        if self.is_closed() && self.closed.fetch_and(!cause, SeqCst) == cause {
             let mut times = self.lock();
             let since = times.0.take();
             times.1 += since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -94,7 +94,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, (Option<Instant>, Duration)> {
-        // The times stay valid when a thread panics with the lock held.
+        // The times stay valid if a thread panics while holding the lock.
         self.closed_for.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -42,7 +42,7 @@ pub struct GatewaySockets {
     pub http: Vec<GatewaySocket>,
     /// The sockets of `--grpc-listen`; empty if the HTTP sockets also serve gRPC.
     pub grpc: Vec<GatewaySocket>,
-    /// Whether the HTTP sockets also serve gRPC. They do if both options give the same address.
+    /// Whether the HTTP sockets also serve gRPC, because both options give the same address.
     pub grpc_shares_http: bool,
 }
 
@@ -58,8 +58,7 @@ impl GatewaySockets {
         };
         let (of_http, http) = of_items(options, options.http_listen.as_deref(), HTTP_PORT)?;
         let (of_grpc, mut grpc) = of_items(options, options.grpc_listen.as_deref(), GRPC_PORT)?;
-        // With port 0, each bind gets a different port, so equal addresses then do not share a
-        // socket.
+        // With port 0, each bind gets a different port, so equal addresses do not share a socket.
         let grpc_shares_http = !grpc.is_empty()
             && (of_grpc, &grpc) == (of_http, &http)
             && grpc.iter().all(|address| address.port() != 0);
@@ -108,7 +107,7 @@ pub fn check(options: &Options) -> Result<(), ListenError> {
     options.replicate_on.as_deref().map_or(Ok(()), check_address)
 }
 
-/// Checks an address that may also be only a port.
+/// Checks an address, which may consist of only a port.
 fn check_address(text: &str) -> Result<(), ListenError> {
     if text.parse::<u16>().is_err() {
         host_and_port(text, 0)?;
@@ -137,7 +136,7 @@ fn bind_unblocking(address: SocketAddr) -> Result<TcpListener, ListenError> {
     bind().map_err(|error| ListenError::Tcp(address, error))
 }
 
-/// Writes the ports of all sockets, in memcached's form, to the file that the environment variable
+/// Writes the ports of all sockets, in memcached's format, to the file that the environment variable
 /// `MEMCACHED_PORT_FILENAME` names, for test harnesses. Does nothing if the variable is not set, or
 /// if no socket has a port.
 ///

@@ -15,11 +15,11 @@ pub enum ListenError {
     Protocol(String),
     /// `-S` or `-Y` requires a login that the dialect of the address does not support.
     NoLogin(String),
-    /// The system refuses to bind a TCP socket.
+    /// Binding a TCP socket failed.
     Tcp(SocketAddr, io::Error),
-    /// The system refuses to bind a UDP socket.
+    /// Binding a UDP socket failed.
     Udp(SocketAddr, io::Error),
-    /// The system refuses to bind a unix socket.
+    /// Binding a unix socket failed.
     Unix(String, io::Error),
     /// A socket inherited from the parent process is unusable.
     Inherited(String),

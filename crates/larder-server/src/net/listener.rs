@@ -1,4 +1,4 @@
-//! Listening sockets for TCP and unix clients, and their names in memcached's form.
+//! Listening sockets for TCP and unix clients, and their names in memcached's format.
 
 use crate::net::dialect;
 use crate::net::entry::{Service, checked_port, entries, resolve, wildcard_port};
@@ -27,7 +27,7 @@ impl Listener {
     /// `TCP_NODELAY` and `SO_KEEPALIVE`, which its connections inherit.
     ///
     /// # Errors
-    /// The system refuses an option, for example because the socket is not a stream socket.
+    /// Setting an option failed, for example because the socket is not a stream socket.
     pub(crate) fn new(socket: Socket, security: Security, service: Service) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
@@ -40,7 +40,7 @@ impl Listener {
         Ok(Self { socket, address, security, service })
     }
 
-    /// Returns the address in memcached's form.
+    /// Returns the address in memcached's format.
     #[must_use]
     pub fn name(&self) -> String {
         match self.tcp_address() {
@@ -71,7 +71,7 @@ impl Listener {
     }
 
     /// Accepts the next connection. Returns its non-blocking socket, and the peer's address in
-    /// memcached's form.
+    /// memcached's format.
     ///
     /// # Errors
     /// `WouldBlock` if no connection is pending, or an error of the system.
@@ -114,8 +114,8 @@ pub fn bind_all(options: &Options) -> Result<Vec<Listener>, ListenError> {
     if let Some(path) = &options.unix_socket {
         let listener = bind_unix(path, options.unix_mask, backlog, usual)?;
         if let Some(user) = options.user.as_deref().filter(|_| platform::is_root()) {
-            // An unknown user is not an error here. The error follows later, when the process drops
-            // its privileges.
+            // An unknown user is not an error here, because it causes an error later, when the
+            // process drops its privileges.
             platform::give_to(user, path)
                 .map_err(|error| ListenError::Unix(path.display().to_string(), error))?;
         }
@@ -174,8 +174,8 @@ pub fn check(options: &Options) -> Result<Vec<Security>, ListenError> {
     Ok(securities)
 }
 
-/// Binds only the RESP addresses with an explicit port. Used with `-p 0`, which disables
-/// memcached's protocols over TCP, but not RESP.
+/// Binds only the RESP addresses with an explicit port, for `-p 0`, which disables memcached's
+/// protocols over TCP, but not RESP.
 fn bind_resp(options: &Options) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for entry in entries(&options.listen) {
@@ -254,8 +254,8 @@ fn bind_unix(
     service: Service,
 ) -> Result<Listener, ListenError> {
     let bind = || -> io::Result<Listener> {
-        // Remove a socket file that a killed server has left behind. Keep files of other kinds:
-        // bind then fails.
+        // Remove a socket file that a killed server has left behind. Keep a file of another kind,
+        // so that bind fails.
         if path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }

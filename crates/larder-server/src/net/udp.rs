@@ -26,12 +26,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 /// The length of a datagram's header, in bytes.
 const HEADER_LEN: usize = 8;
-/// The maximum length of a reply datagram, in bytes. Such a datagram fits an Ethernet frame.
+/// The maximum length of a reply datagram, in bytes. Such a datagram fits in an Ethernet frame.
 const DATAGRAM_LEN: usize = 1400;
 /// The maximum number of reply bytes in one datagram.
 const PAYLOAD_LEN: usize = DATAGRAM_LEN - HEADER_LEN;
 /// The maximum total length, in bytes, of the replies to one datagram. The server drops the reply
-/// that would exceed it, and answers no further commands of the datagram.
+/// that would exceed this limit, and answers no further commands of the datagram.
 const MESSAGE_MAX: usize = 16 << 20;
 /// The maximum number of requests answered in one poll.
 const REQUESTS_PER_POLL: usize = 64;
@@ -83,8 +83,8 @@ pub fn check(options: &Options) -> Result<bool, ListenError> {
     Ok(is_bound)
 }
 
-/// Binds both address families on the same port. If binding IPv6 fails, the server does without
-/// IPv6, unless the reason is that the port is in use.
+/// Binds both address families on the same port. If binding IPv6 fails, omits IPv6, unless the
+/// reason is that the port is in use.
 fn bind_pair(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Result<Vec<UdpSocket>, ListenError> {
     let first = bind(SocketAddr::new(v4.into(), port))?;
     let port = first.local_addr().map_or(port, |address| address.port());
@@ -112,12 +112,12 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, ListenError> {
 
 /// Returns the settings of UDP sessions. A session answers one command per call, because each
 /// command gets its own message. `output_max` is the length of the longest reply that the server
-/// sends. So one call of the session writes a complete reply.
+/// sends, so one call of the session writes a complete reply.
 pub(crate) fn settings(server: &Server) -> Settings {
     Settings { requests_per_poll: 1, output_max: MESSAGE_MAX, ..server.settings.clone() }
 }
 
-/// Returns the address of a socket in memcached's form.
+/// Returns the address of a socket in memcached's format.
 #[must_use]
 pub fn name(socket: &UdpSocket) -> String {
     socket.local_addr().map_or_else(|_| "udp:".to_owned(), udp_name)
@@ -228,7 +228,7 @@ struct Exchange<E: Engine> {
     answered: usize,
     /// The message that is being sent.
     message: Option<Message>,
-    /// Whether the server will answer no more commands of this request.
+    /// Whether the server answers no more commands of this request.
     ended: bool,
     /// Whether the message waits until a change is acknowledged.
     is_held: bool,
@@ -241,8 +241,8 @@ enum ExchangeState {
     Done,
     /// The socket accepts no more datagrams now.
     Blocked,
-    /// A command waits for slower storage, for another node or for an acknowledgement. It blocks
-    /// the commands after it.
+    /// A command waits for slower storage, for another node or for an acknowledgement. Later
+    /// commands of the request must also wait.
     Waiting,
 }
 
@@ -274,7 +274,7 @@ impl<E: Engine> Exchange<E> {
         })
     }
 
-    /// Answers commands and sends replies until the exchange waits or is done.
+    /// Answers commands and sends replies until the exchange must wait or is complete.
     fn advance<H: Host>(
         &mut self,
         socket: &impl Datagrams,

@@ -2,8 +2,8 @@
 
 use larder_support::address::host_of;
 
-/// Returns whether an address is on the loopback: a bare port, or `localhost` or a loopback IP
-/// address, with or without a port.
+/// Returns whether an address is on the loopback: a bare port, `localhost[:PORT]`, or a loopback IP
+/// address with an optional port.
 pub(super) fn is_loopback(address: &str) -> bool {
     if address.parse::<u16>().is_ok() {
         return true;

@@ -9,16 +9,16 @@ use rustls::pki_types::{DnsName, ServerName};
 
 const ITEM_SIZE_MIN: usize = 1024;
 const ITEM_SIZE_MAX: usize = 1 << 30;
-/// The minimum memory limit, in MiB. A lower limit would not suffice for queues and the index.
+/// The minimum memory limit, in MiB. A lower limit would be too small for queues and the index.
 const MEMORY_LIMIT_MIN: usize = 1;
-/// The maximum memory limit, in MiB. It is 16 TiB, because the index of the segment engine cannot
-/// address more.
+/// The maximum memory limit, in MiB: 16 TiB, the most that the index of the segment engine can
+/// address.
 const MEMORY_LIMIT_MAX: usize = 16 << 20;
 /// The minimum memory limit with a flash tier, in MiB. With a lower limit, buffers and open
 /// segments leave too little memory for items.
 const FLASH_MEMORY_MIN: usize = 16;
-/// The maximum number of threads. Each thread uses file descriptors and memory, and hardly any
-/// machine has more cores than this.
+/// The maximum number of threads. Each thread uses file descriptors and memory, and few machines
+/// have more cores.
 const THREADS_MAX: usize = 1024;
 /// The maximum length of a cluster, group or node name, in bytes.
 const NAME_LEN_MAX: usize = 63;
@@ -52,7 +52,7 @@ impl Options {
         if self.slab_min_size == Some(0) {
             return refuse(1, "Chunk size must be greater than 0");
         }
-        // This also refuses NaN, which is not in the range.
+        // This check also refuses NaN, which is in no range.
         if self.size_exponent.is_some_and(|exponent| !(0.0..=1.0).contains(&exponent)) {
             return refuse(1, "The size exponent must be 0 to 1");
         }
@@ -126,8 +126,8 @@ impl Options {
         }
     }
 
-    /// Refuses options that conflict with logins. `-B auto` requests both dialects, so it
-    /// conflicts, too. Without `-B`, the server chooses the dialect that the login requires.
+    /// Refuses options that conflict with logins. `-B auto` also conflicts, because it requests
+    /// both dialects. Without `-B`, the server chooses the dialect that the login requires.
     fn check_logins(&self) -> Result<(), OptionsRefusal> {
         let (sasl, text) = (self.enable_sasl, self.auth_file.is_some());
         let (protocol, udp) = (self.protocol.as_deref(), self.udp_port != 0);

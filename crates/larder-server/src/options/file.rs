@@ -31,7 +31,7 @@ pub(super) struct Fault {
 }
 
 /// Parses the file into its keys, in their order. A TOML table contains suboptions. Each line of
-/// the table becomes a separate entry, so that an error names this line.
+/// the table becomes a separate entry, so that an error can name the line.
 ///
 /// # Errors
 /// [`Fault`]: the file is not TOML, or a value has a type that no option accepts.

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 /// The values of the `ext_*` options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlashOptions {
-    /// The files or block devices, in their order on the command line. Without files there is no
+    /// The files or block devices, in their order on the command line. Without files, there is no
     /// flash tier, and the other options have no effect.
     pub files: Vec<FlashFile>,
     /// The page length in bytes; `None` for the default.
     pub page_size: Option<u64>,
-    /// The maximum number of threads for reads without `io_uring`. Systems without `io_uring` and
-    /// the Tokio runtimes use these threads.
+    /// The maximum number of threads for reads without `io_uring`. The server uses these threads
+    /// with a Tokio runtime, and on systems without `io_uring`.
     pub threads: usize,
     /// The maximum number of concurrent reads per worker thread.
     pub depth: usize,
@@ -51,7 +51,7 @@ pub enum Bucket {
     Old,
 }
 
-/// Settings of memcached's external storage without a counterpart in Larder.
+/// Settings of memcached's external storage that have no counterpart in Larder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashShown {
     /// `ext_wbuf_size`, in bytes.
@@ -65,10 +65,11 @@ const MIB: u64 = 1 << 20;
 const PAGE_DEFAULT_MIN: u64 = MIB;
 /// The maximum page length in bytes.
 const PAGE_MAX: u64 = 1 << 30;
-/// The default page length is chosen to give all files together at least this many pages. Small
-/// files have fewer pages, because the default is at least [`PAGE_DEFAULT_MIN`].
+/// The default page length gives all files together at least this many pages. Small files have
+/// fewer pages, because the default is at least [`PAGE_DEFAULT_MIN`].
 const PAGES_MIN: u64 = 128;
-/// By default, the server keeps one in this number of pages free, and at least one page.
+/// By default, the server keeps the number of pages divided by this number free, and at least one
+/// page.
 const PAGES_PER_FREE: u64 = 100;
 
 const NO_PATH: &str = "there is no ext_path: all items are kept in memory";

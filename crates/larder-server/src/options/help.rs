@@ -6,10 +6,10 @@ use clap::{Arg, Command};
 /// The width of name lists, in characters.
 const WIDTH: usize = 100;
 
-/// Appends to the text of `-h` the names of the options that it does not explain.
+/// Appends the names of all options that `-h` does not explain to the text of `-h`.
 ///
-/// Scripts written for memcached search the output of `-h` to find out which options the server
-/// supports. So `-h` contains every name.
+/// Scripts written for memcached search the output of `-h` to determine which options the server
+/// supports, so `-h` must contain every name.
 pub(super) fn with_other_names(command: Command) -> Command {
     let hidden = command.get_arguments().filter(|arg| arg.is_hide_short_help_set());
     let names = wrap(hidden.map(names_of));

@@ -28,7 +28,7 @@ impl Options {
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let arguments = arguments.into_iter().collect();
         let mut options = read(arguments, |name| std::env::var_os(name))?;
-        // A daemon changes its working directory.
+        // A daemon changes its working directory, so a relative path would later name another file.
         if options.daemon && !options.enable_coredumps {
             options.make_paths_absolute();
         }
@@ -78,9 +78,9 @@ fn parse(
 }
 
 /// Adds the source of a refusal to its message: the environment variable or the line of the file
-/// that causes it. To find the source, parses the options again several times, each time without
-/// one of the settings. The source is the first setting whose omission avoids the refusal. If there
-/// is no such setting, returns the error unchanged.
+/// that causes it. To find the source, omits one setting after another and parses the options
+/// again. The source is the first setting whose omission avoids this refusal. If there is no such
+/// setting, returns the error unchanged.
 fn blame(
     error: OptionsError,
     settings: &[Setting],
@@ -151,8 +151,8 @@ fn from_environment(
         let Some(value) = value.to_str().map(words::trimmed_value) else {
             return Err(refuse(1, &name, "not UTF-8"));
         };
-        // For an omitted value, Helm charts set the variable to an empty string. A single space is
-        // a valid delimiter.
+        // For an omitted value, Helm charts set the variable to an empty string. For the delimiter,
+        // a single space is a valid value.
         let is_blank = value.is_empty() || value == " " && arg.get_id() != "prefix_delimiter";
         if is_blank && !matches!(arg.get_action(), ArgAction::SetTrue) {
             continue;
@@ -167,7 +167,7 @@ fn from_environment(
     Ok(settings)
 }
 
-/// Returns whether Kubernetes has set the variable. For example, it sets
+/// Returns whether Kubernetes has set the variable. For example, Kubernetes sets
 /// `LARDER_PORT=tcp://10.0.0.7:11211` for a service named `larder`, and
 /// `LARDER_UDP_PORT=udp://10.0.0.7:11211` for a service named `larder-udp`.
 fn is_service_link(value: &OsStr) -> bool {

@@ -546,17 +546,18 @@ impl Options {
         if self.cluster.is_some() { self.threads } else { 0 }
     }
 
-    /// Returns the number of cache handles that can change items. These are [`Self::handles`] and
+    /// Returns the number of cache handles that can change items: [`Self::handles`] plus
     /// [`Self::answerers`]. With `--follow` or `--cluster`, one more handle applies a leader's
     /// changes. With `--cluster`, a further handle imports slots.
     #[must_use]
     pub fn writers(&self) -> usize {
         let follows = self.follow.is_some() || self.cluster.is_some();
-        let takes = self.cluster.is_some();
-        self.handles() + self.answerers() + usize::from(follows) + usize::from(takes)
+        let imports = self.cluster.is_some();
+        self.handles() + self.answerers() + usize::from(follows) + usize::from(imports)
     }
 
-    /// Returns the name of this node in its cluster: `--node`, else the host name, else `larderd`.
+    /// Returns the name of this node in its cluster: the value of `--node`, or else the host name,
+    /// or else `larderd`.
     #[must_use]
     pub fn node_name(&self) -> String {
         let machine = || nix::unistd::gethostname().ok()?.into_string().ok();
@@ -613,7 +614,7 @@ impl Options {
             self.cluster_tls.iter_mut().flat_map(|tls| [&mut tls.cert, &mut tls.key, &mut tls.ca]);
         let files = self.suboptions.flash.files.iter_mut().map(|file| &mut file.path);
         for path in paths.into_iter().flatten().chain(of_nodes).chain(files) {
-            // absolute() fails only for an empty path, which cannot be opened later either.
+            // absolute() fails only for an empty path, which cannot be opened anyway.
             *path = std::path::absolute(&path).unwrap_or_default();
         }
     }
@@ -657,8 +658,8 @@ impl Options {
         ];
         let short = given.into_iter().filter(|given| given.0);
         let extended = self.suboptions.without_effect.iter();
-        let extended = extended.map(|(name, why)| (format!("-o {name}"), *why));
-        short.map(|(_, name, why)| (name.to_owned(), why)).chain(extended).collect()
+        let extended = extended.map(|(name, reason)| (format!("-o {name}"), *reason));
+        short.map(|(_, name, reason)| (name.to_owned(), reason)).chain(extended).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The refusal of a command line, with its exit status.
+//! The refusal of a command line.
 
 /// The refusal of a command line, with memcached's exit status.
 #[derive(Debug, PartialEq, Eq)]

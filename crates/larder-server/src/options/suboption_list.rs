@@ -16,7 +16,7 @@ impl Suboptions {
     pub fn parse<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, OptionsRefusal> {
         let mut options = Self::default();
         for list in lists {
-            // As in memcached, a list may be empty or end with a comma.
+            // As in memcached, a list can be empty or end with a comma.
             let list = list.trim();
             let front = list.strip_suffix(',').filter(|front| !front.is_empty()).unwrap_or(list);
             for text in front.split(',').filter(|_| !list.is_empty()) {
@@ -43,7 +43,7 @@ impl Suboptions {
         }
         match row.does {
             Effect::Set(_, set) => set(self, &value),
-            Effect::Nothing(why) => self.without_effect.push((row.name, why)),
+            Effect::Nothing(reason) => self.without_effect.push((row.name, reason)),
         }
         Ok(())
     }

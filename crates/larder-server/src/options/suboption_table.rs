@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) does: Effect,
 }
 
-/// The values that may follow the `=`. The string in a variant is the message for a refused value.
+/// The values that can follow the `=`. The string in a variant is the message for a refused value.
 pub(super) enum ValueSyntax {
     /// No value. A given value is ignored, as in memcached.
     Nothing,
@@ -21,7 +21,7 @@ pub(super) enum ValueSyntax {
     Number(RangeInclusive<u64>, &'static str),
     /// A whole number; 1 if omitted.
     Switch(RangeInclusive<u64>, &'static str),
-    /// A number above 0 and at most this number.
+    /// A number above 0, up to this number.
     Fraction(f64, &'static str),
     /// Any number.
     Real,
@@ -43,7 +43,7 @@ pub(super) enum Effect {
     Nothing(&'static str),
 }
 
-/// A checked value: its string and, for a numeric option, its number.
+/// A checked value: its string and, for a numeric suboption, its number.
 pub(super) struct Value<'t> {
     pub(super) text: &'t str,
     pub(super) number: u64,
@@ -374,7 +374,7 @@ pub(super) const TABLE: &[Row] = &{
             |o, v| o.tls.handshake_timeout = Some(v.u32()),
         ),
         without("ssl_ciphers", Text, "rustls has no weak suites to leave out"),
-        // memcached stores the product in 32 bits, too.
+        // memcached also stores the product in 32 bits.
         set("ssl_wbuf_size", Number(U32, UNREADABLE_WBUF), SHOWN, |o, v| {
             o.tls.wbuf_size = v.u32().wrapping_mul(1024);
         }),
@@ -391,6 +391,6 @@ const fn set(
     Row { name, takes, does: Effect::Set(help, set) }
 }
 
-const fn without(name: &'static str, takes: ValueSyntax, why: &'static str) -> Row {
-    Row { name, takes, does: Effect::Nothing(why) }
+const fn without(name: &'static str, takes: ValueSyntax, reason: &'static str) -> Row {
+    Row { name, takes, does: Effect::Nothing(reason) }
 }

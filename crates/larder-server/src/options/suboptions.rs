@@ -7,7 +7,8 @@ use std::path::PathBuf;
 /// The values of the `-o` list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suboptions {
-    /// Whether the server refuses connections beyond `-c`. If not, they wait in the listen backlog.
+    /// Whether the server refuses connections beyond `-c`. Otherwise, these connections wait in the
+    /// listen backlog.
     pub maxconns_fast: bool,
     /// The idle timeout of TCP connections, in seconds; 0: no timeout.
     pub idle_timeout: u32,

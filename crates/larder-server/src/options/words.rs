@@ -19,7 +19,7 @@ pub(super) fn trimmed(command: &Command, words: Vec<OsString>) -> Vec<OsString> 
             }
             is_value = find(command, |arg| has_long(arg, long)).is_some_and(takes_value);
         } else if let Some(short) = text.strip_prefix('-') {
-            // Flags may precede an option in the same word: `-vm 1024`.
+            // Flags can precede an option in the same word: `-vm 1024`.
             let with_value = short.char_indices().find(|(_, letter)| {
                 find(command, |arg| has_short(arg, *letter)).is_none_or(takes_value)
             });

@@ -1,4 +1,4 @@
-//! The phases of a server, and the requests to change the phase.
+//! The phases of a server, and requests to change the phase.
 //!
 //! ```text
 //! Serving ──graceful──▶ Draining ──all closed, timeout, quick──▶ Ended
@@ -40,7 +40,7 @@ impl LifeCycle {
     /// which becomes readable at a signal or a call of [`Self::wake`].
     ///
     /// # Errors
-    /// The system has no file descriptors.
+    /// The system has no free file descriptors.
     pub fn new() -> io::Result<(Self, UnixStream)> {
         let (wakeups, waker) = UnixStream::pair()?;
         wakeups.set_nonblocking(true)?;
@@ -59,7 +59,7 @@ impl LifeCycle {
     /// gracefully, and SIGHUP reloads files.
     ///
     /// # Errors
-    /// The system refuses a handler.
+    /// Registering a handler failed.
     pub fn install_signal_handlers(&self) -> io::Result<()> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
         let requests = [
@@ -86,7 +86,7 @@ impl LifeCycle {
 
     /// Wakes the accepting thread.
     pub fn wake(&self) {
-        // An error does not matter: if the socket is full, wakes are already pending.
+        // Ignore an error: if the socket is full, wakes are already pending.
         let _ = (&self.waker).write(&[0]);
     }
 

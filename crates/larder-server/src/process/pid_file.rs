@@ -17,7 +17,7 @@ impl PidFile {
     /// `None`.
     #[must_use]
     pub fn write(path: &Path) -> Option<Self> {
-        // Refuse a pipe or a device: reading it may block forever, and a regular file must not
+        // Refuse a pipe or a device: reading it can block forever, and a regular file must not
         // replace it.
         if path.metadata().is_ok_and(|meta| !meta.is_file()) {
             let path = path.display();
@@ -51,7 +51,7 @@ impl Drop for PidFile {
     }
 }
 
-/// Replaces a file atomically: readers see the old content or the new one.
+/// Replaces a file atomically: a reader sees either the old or the new content.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
@@ -59,8 +59,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// Returns the process ID in a PID file. Returns `None` if the file contains no ID, if that process
-/// does not run, or if it is this process.
+/// Returns the process ID in a PID file. Returns `None` if the file contains no ID, or the ID of
+/// this process or of a process that does not run.
 fn running(path: &Path) -> Option<i32> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;

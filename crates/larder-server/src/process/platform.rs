@@ -1,5 +1,5 @@
-//! Wrappers of operating system calls. Some have no effect outside Linux, as their documentation
-//! says.
+//! Wrappers of operating system calls. The documentation of each function states its behaviour
+//! outside Linux if that differs.
 
 use std::io;
 use std::os::unix::fs::chown;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Pins the calling thread to one of the cores that it may use. `index` selects the core, modulo
-/// the number of these cores. Logs a warning if the system refuses.
+/// the number of these cores. Logs a warning on failure.
 #[cfg(target_os = "linux")]
 pub fn pin_to_core(index: usize) {
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -48,7 +48,7 @@ pub fn resident_bytes() -> u64 {
 /// supplementary groups stay unchanged.
 ///
 /// # Errors
-/// [`UserError`]: the user is unknown, or the system refuses.
+/// [`UserError`]: the user is unknown, or the switch fails.
 pub fn become_user(name: &str) -> Result<(), UserError> {
     use nix::unistd::{User, setgid, setuid};
     let user = User::from_name(name).ok().flatten().ok_or(UserError::Unknown)?;
@@ -65,7 +65,7 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
 /// unknown.
 ///
 /// # Errors
-/// The system refuses.
+/// The system call fails.
 pub fn give_to(name: &str, file: &Path) -> io::Result<()> {
     match nix::unistd::User::from_name(name)? {
         Some(user) => chown(file, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
@@ -78,19 +78,19 @@ pub fn give_to(name: &str, file: &Path) -> io::Result<()> {
 pub enum UserError {
     /// The user does not exist.
     Unknown,
-    /// The system refuses the switch.
+    /// The system does not permit the switch.
     Refused(nix::errno::Errno),
 }
 
-/// Forks into the background, as a new session without a terminal. Changes the directory to `/`,
-/// unless `stay` is true. Redirects the standard streams to `/dev/null`, unless `talk` is true. The
-/// process must have no other threads.
+/// Forks into the background, as a new session without a terminal. Changes the working directory to
+/// `/`, unless `keep_directory` is true. Redirects the standard streams to `/dev/null`, unless
+/// `keep_streams` is true. The process must have no other threads.
 ///
 /// # Errors
-/// The system refuses.
+/// The system call fails.
 #[cfg(not(target_os = "macos"))]
-pub fn daemonize(stay: bool, talk: bool) -> nix::Result<()> {
-    nix::unistd::daemon(stay, talk)
+pub fn daemonize(keep_directory: bool, keep_streams: bool) -> nix::Result<()> {
+    nix::unistd::daemon(keep_directory, keep_streams)
 }
 
 /// Returns an error, because larderd cannot fork into the background on macOS.
@@ -98,7 +98,7 @@ pub fn daemonize(stay: bool, talk: bool) -> nix::Result<()> {
 /// # Errors
 /// Always `ENOTSUP`.
 #[cfg(target_os = "macos")]
-pub fn daemonize(_stay: bool, _talk: bool) -> nix::Result<()> {
+pub fn daemonize(_keep_directory: bool, _keep_streams: bool) -> nix::Result<()> {
     Err(nix::errno::Errno::ENOTSUP)
 }
 
@@ -118,7 +118,7 @@ pub fn allow_core_files() -> nix::Result<()> {
     }
 }
 
-/// Enables core files again after a switch of the user has disabled them. Does nothing outside
+/// Enables core files again after a change of the user has disabled them. Does nothing outside
 /// Linux.
 pub fn stay_dumpable() {
     #[cfg(target_os = "linux")]
@@ -136,8 +136,8 @@ pub fn stay_dumpable() {
 pub fn lock_memory(user_changes: bool) -> Result<(), LockError> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
     use nix::sys::resource::{RLIM_INFINITY, Resource::RLIMIT_MEMLOCK, getrlimit, setrlimit};
-    // Raise the limit now, while the process may still be root. The user of -u, to which it may
-    // switch later, cannot raise the limit.
+    // Raise the limit now, while the process may still be root. The user of -u, to whom the process
+    // may switch later, cannot raise the limit.
     let _ = setrlimit(RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let (limit, _) = getrlimit(RLIMIT_MEMLOCK)?;
     if limit != RLIM_INFINITY && (user_changes || !may_lock_any_memory()) {
@@ -163,7 +163,7 @@ fn may_lock_any_memory() -> bool {
 /// Locks all current and future memory of the process.
 ///
 /// # Errors
-/// The system refuses.
+/// The system call fails.
 #[cfg(not(target_os = "linux"))]
 pub fn lock_memory(_user_changes: bool) -> Result<(), LockError> {
     use nix::sys::mman::{MlockAllFlags, mlockall};
@@ -175,7 +175,7 @@ pub fn lock_memory(_user_changes: bool) -> Result<(), LockError> {
 pub enum LockError {
     /// The user may lock only this number of bytes.
     Limit(u64),
-    /// The system refuses.
+    /// The system call failed.
     Refused(nix::errno::Errno),
 }
 

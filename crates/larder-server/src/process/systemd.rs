@@ -1,4 +1,4 @@
-//! Notifies systemd that the server is ready, reloads, stops, or is alive (watchdog). Without
+//! Notifies systemd that the server is ready, reloading, stopping, or alive (watchdog). Without
 //! `NOTIFY_SOCKET`, these functions do nothing.
 
 use sd_notify::NotifyState;
@@ -55,7 +55,7 @@ pub fn reloading(reload: impl FnOnce()) {
     notify(&[NotifyState::Ready]);
 }
 
-/// Notifies systemd that the server stops.
+/// Notifies systemd that the server is stopping.
 pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }

@@ -1,7 +1,7 @@
 //! The versions that larderd reports.
 
-/// The version that the `version` command reports. It is the memcached release that Larder is
-/// compatible with, because client libraries choose their commands by this version.
+/// The version that the `version` command reports. It is the memcached release with which Larder is
+/// compatible, because client libraries choose their commands by this version.
 pub const MEMCACHED_LEVEL: &str = "1.6.45";
 
 /// Larder's own version, for `larderd -V` and the log.

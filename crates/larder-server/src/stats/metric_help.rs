@@ -3,8 +3,8 @@
 
 use super::row::Row;
 
-/// Help texts for metrics for which the help of the row is unsuitable: that help describes only one
-/// set of labels, or uses terms of `stats`.
+/// Help texts for metrics whose rows have unsuitable help: the help describes only one set of
+/// labels, or uses terms of `stats`.
 const HELP: [(&str, &str); 29] = [
     ("larder_commands_total", "Keys and requests of commands, by outcome."),
     ("larder_compares_total", "Stores with a CAS to compare, by outcome."),
@@ -80,7 +80,7 @@ mod tests {
     use crate::stats::{PAGES, Page};
     use std::collections::BTreeMap;
 
-    /// All rows of a metric have the same help text. It contains no link, and not the words
+    /// All rows of a metric must have the same help text, without links and without the words
     /// "Larder's own".
     #[test]
     fn every_metric_has_one_help_text() {

@@ -1,7 +1,7 @@
 //! `stats`: each page consists of rows in `rows/`, which the table in `table.rs` lists. To add a
 //! statistic, add a row; `docs/internals/changing.md` lists the steps. The rows of memcached's
 //! statistics keep memcached's names and order. If Larder lacks the mechanism that a statistic of
-//! memcached describes, its row is a constant.
+//! memcached describes, the row is a constant.
 
 mod metric_help;
 #[cfg(feature = "metrics")]
@@ -23,7 +23,8 @@ use crate::server::Server;
 use larder_protocol::reply::StatsRefusal;
 use larder_session::StatsAnswer;
 
-/// The pages that any prefix of their name selects, as in memcached. The first match wins.
+/// The pages that clients can request by any prefix of the name, as in memcached. The first match
+/// wins.
 const BY_PREFIX: [&str; 3] = ["settings", "conns", "extstore"];
 
 /// Answers `stats <topic>`.

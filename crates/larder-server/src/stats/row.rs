@@ -94,11 +94,11 @@ pub struct Condition {
 pub(super) enum Source {
     /// A counter of each thread. The value is the sum over all threads.
     Thread(fn(&ThreadCounters) -> &Counter),
-    /// A counter kept per thread and size class, and summed over threads. A class's section shows
-    /// that class's counter, and other sections show the sum over all classes.
+    /// A counter per thread and size class, summed over threads. The section of a class shows the
+    /// counter of that class, and other sections show the sum over all classes.
     Class(fn(&ClassCounters) -> &Counter),
-    /// An engine gauge per size class. A class's section shows that class's gauge, and other
-    /// sections show the sum over all classes.
+    /// An engine gauge per size class. The section of a class shows the gauge of that class, and
+    /// other sections show the sum over all classes.
     Engine(fn(&ClassGauges) -> u64),
     /// Any other value of the server.
     Server(fn(&Snapshot<'_>) -> Value),

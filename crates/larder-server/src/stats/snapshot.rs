@@ -1,5 +1,5 @@
 //! A server's state for one statistics page or one scrape. Expensive values are read once, at their
-//! first use. So all rows that use the same value are consistent.
+//! first use, so all rows that use the same value are consistent.
 
 use crate::controls::TunedFlash;
 use crate::options::suboptions::{Suboptions, UnusedSettings};
@@ -73,8 +73,8 @@ impl<'s> Snapshot<'s> {
         self.tracking.get_or_init(|| self.server.connections.tracker.totals())
     }
 
-    /// Returns the gauges of the engine. An item on flash counts only with its header, because its
-    /// key and value take no memory.
+    /// Returns the gauges of the engine. For an item on flash, only the header counts, because key
+    /// and value take no memory.
     pub(super) fn gauges(&self) -> &Gauges {
         self.gauges.get_or_init(|| {
             let mut gauges = self.server.gauges();
@@ -97,7 +97,8 @@ impl<'s> Snapshot<'s> {
     }
 
     /// Returns the bytes that memcached would count for the items. If the items take less memory in
-    /// Larder, returns that number instead, because monitoring agents compare it with the limit.
+    /// Larder, returns that memory instead, because monitoring agents compare the number with the
+    /// limit.
     pub(super) fn item_bytes(&self) -> u64 {
         self.gauges().bytes.min(self.items_memory())
     }

@@ -14,7 +14,7 @@ pub(super) struct Socket<'a> {
 
 #[derive(Debug)]
 enum SocketKind<'a> {
-    /// The address in memcached's form.
+    /// The address in memcached's format.
     Listener(&'a str),
     Connection(&'a ConnectionInfo),
 }

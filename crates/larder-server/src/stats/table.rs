@@ -1,6 +1,6 @@
-//! The statistics table: the pages and their sections. It defines the replies to `stats` and most
-//! metrics. Tests generate `docs/statistics.md` and `docs/metrics.md` from it. `row.rs` defines the
-//! type of a row, and `rows/` contains the rows.
+//! The statistics table: the pages and their sections. The table defines the replies to `stats` and
+//! most metrics. Tests generate `docs/statistics.md` and `docs/metrics.md` from the table. `row.rs`
+//! defines the type of a row, and `rows/` contains the rows.
 //!
 //! ```text
 //!  PAGES ─▶ Page ─▶ Section (once, for each size class, for each connection) ─▶ Row

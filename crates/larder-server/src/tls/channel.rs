@@ -21,8 +21,7 @@ const RECORD_EXTRA: usize = 64;
 /// The maximum plaintext length of a TLS record, in bytes.
 const RECORD_LEN: usize = 16 << 10;
 
-/// The memory of a connection's TLS keys and state without buffered input, in bytes. This is a
-/// measured value.
+/// The memory of a connection's TLS keys and state without buffered input, in bytes (measured).
 pub(crate) const FIXED_LEN: usize = 3584;
 
 /// The TLS state of a connection.
@@ -32,7 +31,7 @@ pub struct Channel {
     partial: Vec<u8>,
     phase: Phase,
     /// Whether the peer has sent input.
-    begun: bool,
+    has_input: bool,
     counts: Arc<TlsCounts>,
 }
 
@@ -55,7 +54,7 @@ impl Channel {
     pub(crate) fn new(config: Arc<ServerConfig>, counts: Arc<TlsCounts>) -> Result<Self, Error> {
         let rustls = UnbufferedServerConnection::new(config)?;
         counts.open.fetch_add(1, Relaxed);
-        Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, begun: false, counts })
+        Ok(Self { rustls, partial: Vec::new(), phase: Phase::Handshake, has_input: false, counts })
     }
 
     /// Returns whether the handshake is incomplete.
@@ -65,7 +64,7 @@ impl Channel {
 
     /// Returns whether the peer has not sent input yet.
     pub(crate) fn is_unused(&self) -> bool {
-        !self.begun
+        !self.has_input
     }
 
     /// Returns whether the peer has sent the close alert.
@@ -78,8 +77,8 @@ impl Channel {
         self.partial.is_empty()
     }
 
-    /// Returns the memory of buffered input, in bytes. Excludes the [`FIXED_LEN`] bytes of the
-    /// connection, whose total `-c` already limits.
+    /// Returns the memory of buffered input, in bytes. Excludes the [`FIXED_LEN`] bytes per
+    /// connection, because `-c` already limits their total.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.partial.capacity()
     }
@@ -96,7 +95,7 @@ impl Channel {
         plaintext: &mut Vec<u8>,
         ciphertext: &mut Vec<u8>,
     ) -> io::Result<()> {
-        self.begun |= !fresh.is_empty();
+        self.has_input |= !fresh.is_empty();
         if self.partial.is_empty() {
             let done = self.process(fresh, plaintext, ciphertext)?;
             self.partial.extend_from_slice(fresh.get(done..).unwrap_or_default());
@@ -174,23 +173,23 @@ impl Channel {
         }
     }
 
-    /// Appends the alert with the reason for the failure. Call this only once: the first call gets
-    /// the alert that rustls has queued, but a second call would process the faulty input again.
+    /// Appends the alert with the reason for the failure. Call this only once: the first call takes
+    /// the alert that rustls has queued, and a second call would process the faulty input again.
     fn explain(&mut self, input: &mut [u8], ciphertext: &mut Vec<u8>) {
         if let UnbufferedStatus { state: Ok(ConnectionState::EncodeTlsData(mut alert)), .. } =
             self.rustls.process_tls_records(input)
         {
-            // An error does not matter: without the alert, the peer only sees the socket close.
+            // Ignore an error: without the alert, the peer only sees the socket close.
             let _ = encode(ciphertext, |room| alert.encode(room));
         }
     }
 
-    fn broken(&mut self, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    fn broken(&mut self, reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
         if self.phase != Phase::Handshake {
             self.counts.proto_errors.fetch_add(1, Relaxed);
             self.phase = Phase::Broken;
         }
-        io::Error::other(why)
+        io::Error::other(reason)
     }
 
     /// Encrypts `plain` and appends the records to `ciphertext`.
@@ -220,7 +219,7 @@ impl Channel {
         }
         let UnbufferedStatus { state, .. } = self.rustls.process_tls_records(&mut self.partial);
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) = state {
-            // An error does not matter: without the alert, the peer only sees the socket close.
+            // Ignore an error: without the alert, the peer only sees the socket close.
             let close = |room: &mut [u8]| encrypted(traffic.queue_close_notify(room));
             let _ = append(ciphertext, RECORD_EXTRA, close);
         }
@@ -260,8 +259,8 @@ fn encode(
     })
 }
 
-/// Calls `write` to append to `ciphertext`, with space for `room` bytes. If that is too little,
-/// calls `write` again with the required space.
+/// Calls `write` to append to `ciphertext`, with space for `room` bytes. If that space is too
+/// small, calls `write` again with the required space.
 fn append(
     ciphertext: &mut Vec<u8>,
     mut room: usize,

@@ -26,7 +26,7 @@ pub struct Tls {
     options: options::Tls,
     provider: Arc<CryptoProvider>,
     present: Mutex<Configurations>,
-    /// The time at which the certificates were last read, as [`Clock::now`].
+    /// The time at which the certificates were last read, on the scale of [`Clock::now`].
     refreshed: AtomicU32,
     clock: Clock,
     counts: Arc<TlsCounts>,
@@ -65,7 +65,7 @@ impl Tls {
         Ok(Self { options, provider, present: Mutex::new(present), refreshed, clock, counts })
     }
 
-    /// Reads the files again. If one is invalid, keeps the current configuration.
+    /// Reads the files again. If a file is invalid, keeps the current configuration.
     ///
     /// # Errors
     /// [`LoadError`] for the first invalid file.
@@ -124,7 +124,7 @@ impl Tls {
     }
 
     /// Returns the fixed memory of TLS connections, in bytes.
-    /// [`crate::connection::list::Connections::held`] does not include it.
+    /// [`crate::connection::list::Connections::held`] does not include this memory.
     pub(crate) fn fixed(&self) -> usize {
         self.counts.open.load(Relaxed) * channel::FIXED_LEN
     }
@@ -134,8 +134,8 @@ impl Tls {
     }
 
     fn present(&self) -> MutexGuard<'_, Configurations> {
-        // The value stays valid if a thread panics with the lock held, because a single assignment
-        // replaces it.
+        // A single assignment replaces the value, so the value stays valid if a thread panics while
+        // holding the lock.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,9 +149,9 @@ impl TlsCounts {
 }
 
 impl Configurations {
-    /// Reads the configurations. Each has its own session tickets. So a session that started
-    /// without a certificate cannot resume at a listener that requires one, and no session can
-    /// resume after a refresh.
+    /// Reads the configurations. Each configuration has its own session tickets, so a session that
+    /// started without a certificate cannot resume at a listener that requires one, and no session
+    /// can resume after a refresh.
     fn read(options: &options::Tls, provider: &Arc<CryptoProvider>) -> Result<Self, LoadError> {
         let read = |clients| load(options, clients, provider).map(Arc::new);
         let certified = options.ca_cert.is_some().then(|| read(ClientCertificates::Required));

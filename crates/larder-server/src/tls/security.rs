@@ -16,7 +16,7 @@ pub enum Security {
 }
 
 impl Security {
-    /// Splits an entry into the TLS requirements of its prefix and the rest.
+    /// Splits an entry into the TLS requirements that its prefix names and the rest.
     pub(crate) fn of(entry: &str) -> (Self, &str) {
         let named =
             [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];

@@ -42,8 +42,8 @@ fn fill(server: &Server) {
 #[test]
 fn items_evicted_from_memory_are_found_on_flash() {
     let (_scratch, server) = server(256, "");
-    // The server drops items for which the disk is too slow, so the number of written items depends
-    // on the speed of the disk.
+    // The server drops items if the disk is too slow to write them, so the number of written items
+    // depends on the speed of the disk.
     wait_for("writes", || {
         fill(&server);
         number(&server, "extstore_objects_written") > 200
@@ -76,8 +76,8 @@ fn large_value(key: usize) -> String {
 fn large_values_are_found_on_flash() {
     const LARGE: usize = 400;
     let (_scratch, server) = server(256, ",ext_recache_rate=0");
-    // The server drops items for which the disk is too slow, so the number of written items depends
-    // on the speed of the disk.
+    // The server drops items if the disk is too slow to write them, so the number of written items
+    // depends on the speed of the disk.
     wait_for("writes", || {
         for key in 0..LARGE {
             let value = large_value(key);
@@ -205,7 +205,7 @@ fn settings_depend_on_the_number_of_pages_and_can_be_changed() {
 /// clients.
 #[test]
 fn dumps_show_all_items() {
-    // With these options, items do not move between memory and flash, so dumps and lookups are
+    // With these options, lookups do not move items from flash to memory, so dumps and lookups are
     // comparable.
     let (_scratch, server) = server(256, ",ext_recache_rate=0,track_sizes");
     wait_for("writes", || {

@@ -16,7 +16,8 @@ use larder_store::{Delivery, Engine, HashedKey, ReadRequest, ReadStart};
 /// enough that the prefetched data stays in the CPU cache.
 const BATCH_MAX: usize = 32;
 
-/// A request of a batch. It is small, so that the most frequent requests need no copies in memory.
+/// A request of a batch. The struct is small, so that the most frequent requests need no copies in
+/// memory.
 pub(crate) struct BatchRequest<'b> {
     pub(crate) kind: RequestKind<'b>,
     hash: u64,
@@ -85,8 +86,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Adds to `answered` those of the first `done` requests that are not fast-path lookups.
-    /// Returns their number.
+    /// Adds the first `done` requests, except fast-path lookups, to `answered`. Returns the number
+    /// of added requests.
     fn count_others(&self, done: usize, answered: &mut AnsweredCounts) -> usize {
         let mut others = 0;
         for ready in self.requests.iter().take(done) {
@@ -143,7 +144,7 @@ impl<E: Engine> Session<E> {
         self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch)
     }
 
-    /// Answers the requests of a batch, and handles the end of the batch.
+    /// Answers the requests of a gathered batch, and handles the end of the batch.
     #[inline]
     #[expect(
         clippy::too_many_arguments,
@@ -215,18 +216,18 @@ impl<E: Engine> Session<E> {
         let hashes: ArrayVec<u64, BATCH_MAX> = hashes.collect();
         let mut wait = std::mem::take(&mut self.rare().storage_wait);
         wait.reads.retain(|read| read.delivery != Delivery::Gone && hashes.contains(&read.hash));
-        let (waker, mut begun) = ((cx.waker)(), Vec::new());
+        let (waker, mut started) = ((cx.waker)(), Vec::new());
         for (i, hash) in hashes.into_iter().enumerate() {
             let is_waited_for = |read: &PendingRead<E::PendingRead>| {
                 read.hash == hash && read.delivery == Delivery::InProgress
             };
-            let wanted = ReadRequest { hash, is_read_ahead: i > 0 };
+            let request = ReadRequest { hash, is_read_ahead: i > 0 };
             let answer = match wait.reads.iter().any(is_waited_for) {
                 true => ReadStart::Started,
-                false => engine.start_read(wanted, &waker, &mut begun),
+                false => engine.start_read(request, &waker, &mut started),
             };
-            let begun = begun.drain(..);
-            wait.reads.extend(begun.map(|engine_read| {
+            let started = started.drain(..);
+            wait.reads.extend(started.map(|engine_read| {
                 let delivery = Delivery::InProgress;
                 PendingRead { hash, engine_read, delivery }
             }));

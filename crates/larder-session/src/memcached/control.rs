@@ -13,11 +13,11 @@ use larder_protocol::{
 };
 use larder_store::Engine;
 
-/// The result of an administrative command. For a longer command, the result of starting it.
+/// The result of an administrative command, or of starting a command that continues in later polls.
 type CommandResult = Result<(), AdminRefusal>;
 
 impl<E: Engine> Session<E> {
-    /// Answers an administrative command. A dump or a log watch only starts here.
+    /// Answers an administrative command. If the command is a dump or a log watch, only starts it.
     pub(crate) fn administer<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -30,7 +30,7 @@ impl<E: Engine> Session<E> {
             Admin::Crawl(selection) => crawl(cx, selection),
             Admin::Metadump(selection) => self.start_crawl(cx, Style::Meta, selection),
             Admin::Mgdump(selection) => self.start_crawl(cx, Style::Keys, selection),
-            // Larder has no slabs to move.
+            // Larder has no slabs.
             Admin::Reassign => Err(AdminRefusal::ReassignDisabled),
             // Larder has no LRU lists. memcached gives the same reply if it runs with
             // `no_lru_maintainer`.
@@ -210,8 +210,8 @@ fn crawl<E: Engine, H: Host>(cx: &mut Context<'_, E, H>, selection: Selection) -
     }
 }
 
-/// Returns whether a class may have items. If it has none, the reply is empty and needs no walk
-/// over all items.
+/// Returns whether a class may have items. If the class has no items, the reply is empty and needs
+/// no walk over all items.
 fn has_items(engine: &impl Engine, class: u32) -> bool {
     let class = (class as usize).checked_sub(1);
     let classes = engine.gauges().classes;

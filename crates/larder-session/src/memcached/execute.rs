@@ -58,8 +58,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers a fast-path set. The function is not inlined, because inlining makes each lookup
-    /// execute one percent more instructions.
+    /// Answers a fast-path set. The function is not inlined, because inlining adds one percent to
+    /// the instructions of each lookup.
     #[inline(never)]
     pub(crate) fn answer_set<H: Host>(
         &mut self,
@@ -147,9 +147,9 @@ impl<E: Engine> Session<E> {
         flow
     }
 
-    /// Returns the tags that a request sets on the item that it stores. If the request was executed
-    /// before and had to wait, returns the tags from that time, because a client may have dropped
-    /// some of them since.
+    /// Returns the tags that a request sets on the item that it stores. If an earlier execution of
+    /// the request had to wait, returns the tags of that execution: a client may have dropped one
+    /// of these tags since, which must invalidate the stored item.
     ///
     /// # Errors
     /// The engine's [`Refusal`]. The reply is in the output.

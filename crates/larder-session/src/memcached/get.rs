@@ -15,7 +15,7 @@ use larder_store::{Content, Engine, HashedKey, Item, Lease, Lookup, Now, Tag, Va
 pub(crate) enum LookupReply {
     /// The reply is in the output. A large value may follow: it is then in [`Pending`].
     Written,
-    /// An error is in the output. The reply to the whole line of keys ends with it.
+    /// An error is in the output. This error ends the reply to the whole line of keys.
     Refused,
     /// The item is on slower storage. The output is unchanged.
     Pending,
@@ -42,7 +42,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> Option<LookupReply> {
     let now = cx.operations.now;
-    let looked = if fast.is_meta() {
+    let lookup = if fast.is_meta() {
         cx.operations.view(key, |item| {
             let Item { attributes: seen, cas, value: Value::Whole(value), .. } = *item else {
                 return None;
@@ -63,7 +63,7 @@ pub(crate) fn fast_get<E: Engine, H: Host>(
             Some(())
         })
     };
-    match looked {
+    match lookup {
         Lookup::Hit(shown) => shown.map(|()| LookupReply::Written),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => {
             reply::miss(&fast.get(), key.bytes, output);
@@ -82,32 +82,32 @@ pub(crate) fn get<E: Engine, H: Host>(
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> LookupReply {
-    let (now, mark) = (cx.operations.now, output.len());
+    let (now, start) = (cx.operations.now, output.len());
     let is_plain = get.touch.is_none() && !matches!(get.format, ReplyFormat::Meta(_));
     if is_plain && !is_recorded {
-        let looked = cx
+        let lookup = cx
             .operations
             .content(key, |content| Some(show_content(get, key.bytes, content, pending, output)));
-        let looked = looked.map(|shown| shown.unwrap_or(HitReply::Refused));
-        return finish(cx, get, key.bytes, &looked, output);
+        let lookup = lookup.map(|shown| shown.unwrap_or(HitReply::Refused));
+        return finish(cx, get, key.bytes, &lookup, output);
     }
-    let looked = cx.operations.look_up(
+    let lookup = cx.operations.look_up(
         key,
         &lower::lookup_options(get, tags, now, cx.settings),
         is_recorded,
         |item| {
-            output.truncate(mark);
+            output.truncate(start);
             show(get, key.bytes, item, now, pending, output)
         },
     );
-    if !matches!(looked, Ok(Lookup::Hit(_))) {
+    if !matches!(lookup, Ok(Lookup::Hit(_))) {
         // Drop any output that the closure wrote before the update failed. An update fails if the
         // engine refuses the change, has to wait, or evicts the item to make room for the change.
         *pending = Pending::Idle;
-        output.truncate(mark);
+        output.truncate(start);
     }
-    match looked {
-        Ok(looked) => finish(cx, get, key.bytes, &looked, output),
+    match lookup {
+        Ok(lookup) => finish(cx, get, key.bytes, &lookup, output),
         Err(_) => {
             reply::get_created_refused(get, output);
             LookupReply::Refused
@@ -124,13 +124,13 @@ fn show_content<E: Engine>(
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> HitReply {
-    let (mark, len) = (output.len(), content.value.len());
+    let (start, len) = (output.len(), content.value.len());
     reply::content_head(get, key, content.client_flags, content.cas, len, output);
-    show_value(get, &content.value, mark, pending, output)
+    show_value(get, &content.value, start, pending, output)
 }
 
 /// Writes the reply to any hit. If the function is called again for the same request, a large value
-/// replaces the earlier one in `pending`.
+/// replaces the value in `pending`.
 fn show<E: Engine>(
     get: &Get<'_>,
     key: &[u8],
@@ -140,20 +140,19 @@ fn show<E: Engine>(
     output: &mut Vec<u8>,
 ) -> HitReply {
     *pending = Pending::Idle;
-    let mark = output.len();
+    let start = output.len();
     if reply::hit_head(get, &hit(get, key, item, now), output) {
-        show_value(get, item.value, mark, pending, output)
+        show_value(get, item.value, start, pending, output)
     } else {
         HitReply::Written
     }
 }
 
-/// Writes the value and the end of a reply. `mark` is the offset in the output at which the reply
-/// starts.
+/// Writes the value and the end of a reply. `start` is the offset of the reply in the output.
 fn show_value<E: Engine>(
     get: &Get<'_>,
     value: &Value<'_, E::Lease>,
-    mark: usize,
+    start: usize,
     pending: &mut Pending<E>,
     output: &mut Vec<u8>,
 ) -> HitReply {
@@ -172,7 +171,7 @@ fn show_value<E: Engine>(
             reply::hit_tail(get, output);
         }
         Value::Large(_) => {
-            output.truncate(mark);
+            output.truncate(start);
             return HitReply::Refused;
         }
     }
@@ -208,9 +207,9 @@ fn hit<'k, L: Lease>(get: &Get<'_>, key: &'k [u8], item: &ItemView<'_, L>, now: 
     }
 }
 
-/// If the session may not lease a large value, it copies the value to the output, up to this length
-/// in bytes. This length equals the default maximum item size (`-I`). The copy counts as a buffer
-/// of the connection.
+/// The maximum length, in bytes, of a large value that the session copies to the output because it
+/// may not lease the value. This length equals the default maximum item size (`-I`). The copy
+/// counts as a buffer of the connection.
 pub(crate) const COPIED_LEN_MAX: usize = 1 << 20;
 
 pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
@@ -220,15 +219,16 @@ pub(crate) fn copy(lease: &impl Lease, output: &mut Vec<u8>) {
     }
 }
 
-/// Completes the reply to a lookup: writes a miss, or an error if the value could not be written.
+/// Completes the reply to a lookup: writes a miss, or an error if the session could not write the
+/// value.
 fn finish<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     get: &Get<'_>,
     key: &[u8],
-    looked: &Lookup<HitReply>,
+    lookup: &Lookup<HitReply>,
     output: &mut Vec<u8>,
 ) -> LookupReply {
-    match looked {
+    match lookup {
         Lookup::Hit(HitReply::Written) => (),
         Lookup::Hit(HitReply::Refused) => {
             cx.operations.counters.thread.response_obj_oom.add(1);
@@ -249,7 +249,7 @@ pub(crate) fn describe<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> bool {
     let (now, limits) = (cx.operations.now, cx.operations.limits);
-    let looked = cx.operations.describe(key, |item| {
+    let lookup = cx.operations.describe(key, |item| {
         let attributes = &item.attributes;
         let size = limits.footprint(key.bytes.len(), item.value.len(), attributes.client_flags);
         let info = ItemInfo {
@@ -264,11 +264,11 @@ pub(crate) fn describe<E: Engine, H: Host>(
         };
         reply::item_info(debug, Some(&info), output);
     });
-    if let Lookup::Pending = looked {
+    if let Lookup::Pending = lookup {
         return false;
     }
     cx.operations.counters.thread.cmd_meta.add(1);
-    if !matches!(looked, Lookup::Hit(())) {
+    if !matches!(lookup, Lookup::Hit(())) {
         reply::item_info(debug, None, output);
     }
     true

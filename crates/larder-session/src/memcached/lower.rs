@@ -38,7 +38,7 @@ pub(crate) fn lookup_options<'t>(
 }
 
 /// Returns the value of the meta flag `R`, in seconds. Like memcached, parses the number as an
-/// expiry time: a value above 30 days is a Unix time, and 0 means that there is no time.
+/// expiry time: a value above 30 days is a Unix time. Returns `None` for 0, which has no effect.
 fn recache_secs(within: i32, now: Now) -> Option<u32> {
     resolve(Exptime(within.into()), now).left(now)
 }

@@ -1,5 +1,5 @@
-//! The server list as an item, for clients that look it up under a key. Only members of a cluster
-//! have this item.
+//! The server list as an item, for clients that look up the list under a key. Only members of a
+//! cluster have this item.
 
 use crate::Host;
 use crate::context::{Context, PollState, Step};
@@ -10,8 +10,8 @@ use larder_operations::CommandClass;
 use larder_protocol::{Get, Parser, Request, reply};
 use larder_store::Engine;
 
-/// Returns the index of the first request in a batch that looks up the server list, if this server
-/// may answer it. `parser` is the parser state before the batch.
+/// Returns the index of the first lookup of the server list in a batch, if this server may answer
+/// this lookup. `parser` is the parser state before the batch.
 ///
 /// The same server has to answer all keys of a line. If another node answers lookups of items
 /// ([`Owner::Remote`]), this server answers only if the key is alone on its line.

@@ -79,14 +79,14 @@ pub(crate) fn refuse<E: Engine, H: Host>(
     refusal: Refusal,
     output: &mut Vec<u8>,
 ) {
-    let why = match refusal {
+    let outcome = match refusal {
         Refusal::NoTags => return reply::tags_refused(false, output),
         Refusal::OutOfMemory | Refusal::Pending => operations::StoreOutcome::OutOfMemory,
         Refusal::TooLarge | Refusal::WrongUpload => operations::StoreOutcome::TooLarge,
         Refusal::NoCas => operations::StoreOutcome::NoCas,
     };
     let op = lower::store(store, &[], cx.operations.now, cx.settings);
-    if let Some(outcome) = stored(cx.operations.refuse(key, &op, why)) {
+    if let Some(outcome) = stored(cx.operations.refuse(key, &op, outcome)) {
         reply::stored(store, outcome, output);
     }
 }
@@ -127,9 +127,9 @@ pub(crate) fn delete<E: Engine, H: Host>(
 }
 
 /// Handles a store whose tags did not fit in memory like any other store that runs out of memory:
-/// counts and reports the store, and removes the old item under the same conditions. Otherwise
-/// readers could mistake the old item for the new one. Does nothing if the engine refused the tags
-/// for another reason.
+/// counts and reports the store, and removes the old item under the same conditions, so that
+/// readers do not mistake the old item for the new item. Does nothing if the engine refused the
+/// tags for another reason.
 pub(crate) fn remove_refused<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     store: &Store<'_>,

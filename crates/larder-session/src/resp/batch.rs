@@ -16,10 +16,10 @@ const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 
 /// The maximum number of requests in a batch: see `BATCH_MAX` of `memcached/batch.rs`.
 pub(super) const BATCH_MAX: usize = 32;
-/// The minimum of the argument length limit, in bytes. It applies if the maximum item size is
-/// smaller.
+/// The minimum, in bytes, of the length limit for an argument. This minimum applies if the maximum
+/// item size is smaller.
 const BULK_LEN_MIN: usize = 64 << 10;
-/// The length limit of a request is this many bytes above the limit for an argument.
+/// The difference, in bytes, between the length limits for a request and for an argument.
 const REQUEST_LEN_EXTRA: usize = 64 << 20;
 
 /// The result of a request.
@@ -28,8 +28,8 @@ pub(super) enum Outcome {
     /// The reply is complete.
     Done,
     /// The reply is incomplete, because the output is full or the request has processed enough keys
-    /// for one step. The request continues in a later step. If the output is full, the driver sends
-    /// it first.
+    /// for one step. The request continues in a later step. If the output is full, the driver first
+    /// sends the output.
     Paused,
     /// The request waits for items on slower storage. [`State::waiting`] contains the hashes of
     /// their keys.

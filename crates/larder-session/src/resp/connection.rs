@@ -51,7 +51,7 @@ impl<E: Engine> Session<E> {
             }
             Command::ClientTracking(wanted) => {
                 let outcome = tracking::set_tracking(cx, self.client, state, wanted, output);
-                // The open routes were opened for the client's previous tracking state.
+                // The open routes belong to the client's previous tracking state.
                 self.close_routes();
                 return outcome;
             }
@@ -83,12 +83,12 @@ impl<E: Engine> Session<E> {
                 reply::error(&CommandError::DumpsDisabled, output);
             }
             Command::Scan(scan) => {
-                let scanning = KeyScan::scan(&*cx.operations.engine, scan);
-                self.pending = Pending::KeyScan(Box::new(scanning));
+                let key_scan = KeyScan::scan(&*cx.operations.engine, scan);
+                self.pending = Pending::KeyScan(Box::new(key_scan));
             }
             Command::Keys(pattern) => {
-                let scanning = KeyScan::keys(&*cx.operations.engine, pattern);
-                self.pending = Pending::KeyScan(Box::new(scanning));
+                let key_scan = KeyScan::keys(&*cx.operations.engine, pattern);
+                self.pending = Pending::KeyScan(Box::new(key_scan));
             }
             Command::DbSize => {
                 let items = cx.operations.engine.gauges().items;
@@ -165,7 +165,7 @@ impl<E: Engine> Session<E> {
             Command::Hello(hello) => {
                 let done = self::hello(cx, state, hello);
                 if done.is_ok() {
-                    // The RESP version may have changed, and each route uses one version.
+                    // The RESP version may have changed, and a route cannot change its version.
                     self.close_routes();
                     let follows = cx.host.replication().is_some_and(|of| of.link.is_some());
                     reply::hello(state.version, self.client, follows, output);
@@ -221,7 +221,7 @@ fn start_transaction(state: &mut State) -> CommandResult {
     Ok(())
 }
 
-/// Executes `SELECT`. Only checks the number, because all databases contain the same items.
+/// Executes `SELECT`. Checks only the number, because all databases contain the same items.
 fn select<E: Engine, H: Host>(cx: &Context<'_, E, H>, number: i32) -> CommandResult {
     if cx.settings.has_resp_database(number) { Ok(()) } else { Err(CommandError::DatabaseRange) }
 }

@@ -1,6 +1,6 @@
 //! `RENAME`, `RENAMENX` and `COPY`, which move or copy the item of one key to another key. Each
-//! step changes one item. Therefore, other clients may see both items, or change either of them,
-//! between two steps.
+//! step changes one item, so between two steps, other clients may see both items or change either
+//! item.
 
 use super::batch::Outcome;
 use super::single_key::{is_binary, refusal, waits};
@@ -28,7 +28,7 @@ pub(super) enum Stop<'k> {
     Error(CommandError<'static>),
 }
 
-/// Answers a command.
+/// Executes the command in one or more steps, and writes its reply.
 pub(super) fn run<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -129,7 +129,7 @@ fn copy<'k, E: Engine, H: Host>(
 
 /// The result of a removal.
 pub(super) enum Removal {
-    /// The key has no item, or this call has removed the item.
+    /// The key had no item, or this call has removed the item.
     Gone,
     /// The item has another value, because another client has changed it.
     Changed,

@@ -107,8 +107,8 @@ impl<E: Engine> Session<E> {
         origin: Origin,
     ) -> Step {
         let mut batch = ArrayVec::new();
-        // Before a login, requests have a lower size limit. A request may be the login, so it ends
-        // the batch.
+        // Before the login, requests have a lower size limit. A batch has only one request then,
+        // because this request may be the login.
         let max = if state.needs_login() { 1 } else { poll.left.min(BATCH_MAX) };
         let bounds = bounds(cx, state);
         let mut batch_end = gather(cx.operations.engine, input, &bounds, max, &mut batch);
@@ -135,7 +135,7 @@ impl<E: Engine> Session<E> {
                 return Step::finish(0, Next::NotOwner);
             }
             // The requests of a transaction must see the transaction's changes, so a replica does
-            // not answer them itself.
+            // not answer these requests itself.
             let reads_locally = origin != Origin::Transaction && Self::reads_locally(cx);
             let reads = if reads_locally { count_reads(state, &batch) } else { 0 };
             if reads == 0 && state.key_progress.keys > 0 {
@@ -260,7 +260,8 @@ impl<E: Engine> Session<E> {
     }
 
     /// Answers a request of a connection that tracks items or receives messages. Does not use the
-    /// fast paths, so that each fast path has only one caller, into which the compiler inlines it.
+    /// fast paths. Each fast path thus has only one caller, into which the compiler inlines the
+    /// fast path.
     #[cold]
     #[inline(never)]
     fn answer_tracked<H: Host>(
@@ -281,8 +282,9 @@ impl<E: Engine> Session<E> {
             if !is_client {
                 state.end_tracked_request();
             }
-            // Write messages about the connection's own changes before the next reply. Otherwise
-            // they would invalidate a copy from that reply.
+            // Write messages about the connection's own changes before the next reply. After the
+            // next reply, these messages would invalidate the client's copy of an item in that
+            // reply.
             if self.pending.is_idle() && state.is_between_replies() {
                 tracking::write_messages(cx, state, output);
             }
@@ -352,7 +354,7 @@ impl<E: Engine> Session<E> {
         hash: u64,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        // A hostile web page may make a browser send an HTTP request to this port. Like
+        // A hostile web page can make a browser send an HTTP request to this port. Like
         // redis-server, close such connections.
         if [&b"post"[..], b"host:"].iter().any(|name| request.name.eq_ignore_ascii_case(name)) {
             self.failed = true;
@@ -501,6 +503,6 @@ fn queue<E: Engine, H: Host>(
         return reply::queued(output);
     }
     transaction.has_failed = true;
-    let why = if fits { CommandError::OutOfMemory } else { CommandError::TransactionTooLarge };
-    reply::error(&why, output);
+    let error = if fits { CommandError::OutOfMemory } else { CommandError::TransactionTooLarge };
+    reply::error(&error, output);
 }

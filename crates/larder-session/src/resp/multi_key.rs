@@ -1,5 +1,5 @@
-//! Commands on several items. A command processes its keys in order. If it has to wait for an item
-//! or for room in the output, it later continues with the first unanswered key.
+//! Commands on several items. A command processes its keys in order. If the command has to wait for
+//! an item or for room in the output, it later continues with the first unanswered key.
 
 use super::batch::Outcome;
 use super::copy_item::{Stop, remove_if};
@@ -85,9 +85,9 @@ impl<E: Engine> Session<E> {
                 if state.key_progress.keys == 0 {
                     output.truncate(mark);
                 }
-                let behind = ahead.step_by(words_per_key).skip(1);
+                let later_keys = ahead.step_by(words_per_key).skip(1);
                 let room = FETCHES_MAX.saturating_sub(state.waiting.len());
-                for key in behind.take(room) {
+                for key in later_keys.take(room) {
                     state.waiting.push(cx.operations.engine.hash(key));
                 }
                 return outcome;
@@ -106,8 +106,8 @@ impl<E: Engine> Session<E> {
 }
 
 /// Executes `MSETNX`: adds items if none of their keys has an item. Each update adds one item, so
-/// other clients may see only some of the items. If another client adds one of the items before
-/// this command does, the command removes its items again.
+/// other clients may see some of the items before the command has added all of them. If another
+/// client adds one of the items first, the command removes the items that it has added.
 pub(super) fn add<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     state: &mut State,
@@ -228,7 +228,7 @@ fn count<E: Engine, H: Host>(
     key: HashedKey<'_>,
     command: &ItemsCommand<'_>,
 ) -> Outcome {
-    let looked = match command {
+    let lookup = match command {
         ItemsCommand::Del(_) => match cx.operations.remove(key, &Remove::default()) {
             RemoveOutcome::Removed => Lookup::Hit(()),
             RemoveOutcome::Pending => Lookup::Pending,
@@ -244,7 +244,7 @@ fn count<E: Engine, H: Host>(
         }
         _ => cx.operations.describe(key, |_| ()),
     };
-    match looked {
+    match lookup {
         Lookup::Hit(()) => state.key_progress.found += 1,
         Lookup::Pending => return waits(state, key),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => (),

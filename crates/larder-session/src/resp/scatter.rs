@@ -34,7 +34,7 @@ pub(super) enum ScatterDecision {
 impl<E: Engine> Session<E> {
     /// Sends the requests of a batch to the groups that own their keys, and answers the requests
     /// for this server's keys. If the batch starts with requests that only this server answers,
-    /// just returns their number. `is_queued` states whether `input` is the queue rather than the
+    /// only returns their number. `is_queued` states whether `input` is the queue rather than the
     /// input of the connection.
     #[cold]
     #[inline(never)]
@@ -145,7 +145,8 @@ impl<E: Engine> Session<E> {
                     let from = (state.conversation(), input);
                     self.pass_to_all_groups(cx, from, at, (local, &expected), &mut scattered);
                     if scattered.parts.is_empty() {
-                        // The map no longer has several groups. The next step starts again.
+                        // The shard map no longer has several groups. The next step processes the
+                        // batch again.
                         break;
                     }
                 }
@@ -305,7 +306,7 @@ impl<E: Engine> Session<E> {
         true
     }
 
-    /// Finishes a batch of keys in a multi-key command. Returns false if more keys follow.
+    /// Finishes one batch of a multi-key command's keys. Returns false if more keys follow.
     pub(crate) fn finish_split(&mut self, split: SplitCommand, output: &mut Vec<u8>) -> bool {
         let SplitCommand {
             reply_form,
@@ -416,8 +417,8 @@ fn items_command<'b>(ready: &BatchRequest<'b>) -> Result<ItemsCommand<'b>, Comma
 }
 
 impl SplitCommand {
-    /// Merges the complete reply to a part. Returns false if the reply is an error within an array
-    /// that is already partially written. The session must then close the connection.
+    /// Merges the complete reply to a part. Returns false if the reply is an error and a part of
+    /// the array is already written. The session must then close the connection.
     pub(crate) fn take<E: Engine>(&mut self, part: &mut Part<E>, output: &mut Vec<u8>) -> bool {
         if self.reply_form == SplitReply::Array {
             let is_answered = !matches!(part.state, PartState::Refused | PartState::ConnectionLost);

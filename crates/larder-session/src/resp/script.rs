@@ -74,12 +74,12 @@ fn show_hits<E: Engine, H: Host>(
     let value_at = output.len();
     let options = LookupOptions::default();
     // A lookup that changes nothing needs no memory, so it is never refused.
-    let looked = cx.operations.look_up(key, &options, false, |item| {
+    let lookup = cx.operations.look_up(key, &options, false, |item| {
         output.truncate(value_at);
         let shown = try_show_copied(item.value, output);
         shown.map(|()| milliseconds_left(item.attributes.expiry, now))
     });
-    let left = match looked.unwrap_or(Lookup::Miss) {
+    let left = match lookup.unwrap_or(Lookup::Miss) {
         Lookup::Hit(Some(left)) => left,
         Lookup::Hit(None) => {
             output.truncate(mark);
@@ -103,8 +103,8 @@ fn fail(error: &CommandError<'_>, output: &mut Vec<u8>) -> Outcome {
     Outcome::Done
 }
 
-/// Finds a script by its source or hash. Given the source, also stores its hash, for later calls by
-/// hash.
+/// Finds a script by its source or hash. For a source, also stores the script under its hash, for
+/// later calls by hash.
 fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'static>> {
     match name {
         ScriptName::Text(text) => load(host, text).map(|(script, _)| script),
@@ -112,8 +112,8 @@ fn find(host: &impl Host, name: ScriptName<'_>) -> Result<Script, CommandError<'
     }
 }
 
-/// Returns the script with this hash. Returns `None` unless a known library sends this script, or a
-/// client has loaded it.
+/// Returns the script with this hash: a script that a known library sends or that a client has
+/// loaded.
 pub(super) fn known(host: &impl Host, hash: &ScriptHash) -> Option<Script> {
     Script::of_hash(hash).or_else(|| host.script(hash))
 }
@@ -124,7 +124,8 @@ pub(super) fn load(
     text: &[u8],
 ) -> Result<(Script, ScriptHash), CommandError<'static>> {
     if text.len() > SCRIPT_LEN_MAX {
-        // Refuse before hashing, which is slow for a long source. All known scripts are shorter.
+        // Refuse a long source before hashing it, because hashing is slow. All known scripts are
+        // shorter.
         return Err(CommandError::UnknownScript);
     }
     let hash = hash_of(text);
@@ -296,7 +297,7 @@ fn lua_integer(text: &[u8]) -> Result<i64, CommandError<'static>> {
     text.and_then(|text| text.parse().ok()).ok_or(CommandError::NotInteger)
 }
 
-/// Parses a number of seconds. Returns it in milliseconds.
+/// Parses a number of seconds, and converts it to milliseconds.
 fn millis_of(text: &[u8], command: &'static str) -> Result<i64, CommandError<'static>> {
     integer(text)?.checked_mul(1000).ok_or(CommandError::ExpireTime(command))
 }

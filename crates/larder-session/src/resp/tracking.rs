@@ -1,4 +1,4 @@
-//! `CLIENT TRACKING`. The connection receives messages about changes of the items that it has read,
+//! `CLIENT TRACKING`. A connection receives messages about changes of the items that it has read,
 //! so its client can keep copies of these items. The server's [`Tracker`] collects the messages. A
 //! session writes them between two replies.
 
@@ -177,8 +177,8 @@ fn start<E: Engine, H: Host>(
     let mut prefixes = old.map_or(Vec::new(), |old| old.prefixes().to_vec());
     prefixes.extend(options.prefixes().map(Box::from));
     if options.broadcast && options.prefixes().next().is_none() {
-        // The empty prefix matches all keys. Unlike a prefix of the request, it may overlap with
-        // other prefixes.
+        // The empty prefix matches all keys. Unlike the prefixes of the request, the empty prefix
+        // may overlap with other prefixes.
         prefixes.push(Box::default());
         prefixes.dedup();
     }
@@ -202,8 +202,8 @@ fn start<E: Engine, H: Host>(
         Some(old) if old.options() == wanted => return Ok(()),
         Some(old) => tracker.set_options(old, wanted),
         None => {
-            // Start the new subscription before the old one ends. Otherwise a change could be
-            // missed.
+            // Start the new subscription before the old subscription ends, so that no change goes
+            // unreported.
             tracking.subscription = Some(tracker.subscribe(wanted, prefixes));
             if let Some(old) = old {
                 tracker.unsubscribe(old);
@@ -214,14 +214,15 @@ fn start<E: Engine, H: Host>(
         cx.host.request_changes();
     }
     if receiver != connection && !cx.host.is_connected(receiver) {
-        // The receiver was open during `check` and has closed since. It could not close its inbox,
-        // because the inbox did not exist then.
+        // The receiver was open during `check` and has closed since. Its inbox did not exist yet
+        // when it closed, so remove the inbox here.
         tracker.close(receiver);
     }
     Ok(())
 }
 
-/// Returns an error if one prefix starts with another prefix.
+/// Returns an error if a prefix in `options` overlaps with another prefix. Two prefixes overlap if
+/// one of them starts with the other.
 fn overlap<'p>(
     options: &TrackingOptions<'p>,
     old_prefixes: &'p [Box<[u8]>],
@@ -231,8 +232,8 @@ fn overlap<'p>(
         if let Some(other) = old_prefixes.iter().find(|other| overlaps(prefix, other)) {
             return Some(CommandError::OverlappingPrefixes { prefix, other, is_tracked: true });
         }
-        let mut behind = options.prefixes().skip(at + 1);
-        if let Some(other) = behind.find(|other| overlaps(prefix, other)) {
+        let mut later_prefixes = options.prefixes().skip(at + 1);
+        if let Some(other) = later_prefixes.find(|other| overlaps(prefix, other)) {
             return Some(CommandError::OverlappingPrefixes { prefix, other, is_tracked: false });
         }
     }

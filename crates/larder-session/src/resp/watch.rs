@@ -1,8 +1,8 @@
 //! `WATCH` and `EXEC`.
 //!
 //! `EXEC` first compares the versions of all watched items with the versions that `WATCH` recorded.
-//! Other connections may change items between the requests of a transaction. So the first change of
-//! each watched item repeats the comparison within the same update.
+//! Other connections may change items between the requests of a transaction, so the transaction's
+//! first change of each watched item repeats the comparison within the same update.
 
 use super::batch::{Outcome, bounds};
 use super::execute::Origin;
@@ -180,7 +180,8 @@ impl<E: Engine> Session<E> {
             reply::array(count_requests(rest, &bounds), output);
         }
         let body = output.len();
-        // Do not forward: another server would change the item without the comparison.
+        // Do not forward the request, because another server would change the item without the
+        // comparison.
         let has_moved = guard.watches_any(|key| Self::remote_owner(cx, key).is_some());
         let step = if has_moved {
             Step::advance(0)

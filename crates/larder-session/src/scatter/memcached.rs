@@ -47,7 +47,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Answers or forwards requests that start within a line of keys. The first keys of the line
+    /// Answers or forwards a batch that starts within a line of keys. The first keys of the line
     /// are already answered, so the leader receives each remaining key as a separate request.
     pub(crate) fn scatter_rest_of_line<H: Host>(
         &mut self,
@@ -62,7 +62,8 @@ impl<E: Engine> Session<E> {
         let requests = batch.requests.iter();
         let destinations: ArrayVec<Destination, { Batch::LEN_MAX }> = requests
             .map(|ready| destination(&mut after_change, &batch, ready, scratch))
-            // Without a shard map, the leader receives a flush like any other request.
+            // Without a shard map, the session forwards a flush to the leader like any other
+            // request.
             .take_while(|of| *of != Destination::AllGroups)
             .collect();
         match destinations.first() {
@@ -104,7 +105,7 @@ impl<E: Engine> Session<E> {
                     poll.keeps_answers = true;
                     self.take_sending(&mut part);
                     if let Pending::DiscardLine = self.pending {
-                        // The reply to the line of keys ends with an error.
+                        // The error ends the reply to the line of keys.
                         self.pending = Pending::Idle;
                         scattered.discards_line = true;
                     }
@@ -133,7 +134,8 @@ impl<E: Engine> Session<E> {
                         scratch,
                     );
                     if scattered.parts.is_empty() {
-                        // The map no longer has several groups. The next step starts again.
+                        // The shard map no longer has several groups. The next step processes the
+                        // batch again.
                         break;
                     }
                 }

@@ -58,7 +58,7 @@ impl<'h> Destinations<'h> {
         Self { reads_locally: false, ..Self::new(host) }
     }
 
-    /// Makes a replica answer no further lookup itself, because a change may precede it.
+    /// Makes a replica forward all further lookups, because a change may precede them.
     pub(crate) fn follow_change(&mut self) {
         self.reads_locally = false;
     }
@@ -80,8 +80,8 @@ impl<'h> Destinations<'h> {
         }
     }
 
-    /// Returns the destination of the next request. `key` is its key, and `looks_up` states whether
-    /// it only looks up items.
+    /// Returns the destination of the next request. `key` is the key of the request, and `looks_up`
+    /// states whether the request only looks up items.
     pub(crate) fn next(&mut self, key: &[u8], looks_up: bool) -> Destination {
         let group = self.shard_map.map_or(GroupIndex::OWN, |map| map.group_of(key));
         if group != GroupIndex::OWN {
@@ -124,7 +124,7 @@ impl<E: Engine> Part<E> {
     }
 
     /// Writes the rest of a complete reply. Returns false if the reply lacks the part's trailer.
-    /// The reply is then an error, which also ends the reply to the parts that continue this part.
+    /// Such a reply is an error, which also ends the reply to the parts that continue this part.
     fn write_rest(&mut self, output: &mut Vec<u8>) -> bool {
         let is_right = self.is_dropped || self.answer == self.trailer;
         if !is_right {
@@ -152,7 +152,7 @@ impl<E: Engine> Part<E> {
 
     /// Takes the result of a part that waits for the group `from`. The session calls this function
     /// before the route drops the result. The owner may have answered this part although an earlier
-    /// part has failed, if the session had sent the earlier part again, after this part.
+    /// part has failed: the session may have sent the earlier part again, after this part.
     fn take_result(&mut self, from: GroupIndex, route: &mut dyn Route) {
         let PartState::Remote(group, id) = self.state else { return };
         if group != from {
@@ -192,14 +192,14 @@ impl<E: Engine> ScatterGather<E> {
         }
     }
 
-    /// Returns the cache memory, in bytes, that the session leases for values that it is writing or
-    /// will write.
+    /// Returns the cache memory, in bytes, of the values that the session leases in order to write
+    /// them.
     pub(crate) fn leased_bytes(&self) -> usize {
-        let behind = self.parts.iter().filter_map(|part| match &part.state {
+        let part_values = self.parts.iter().filter_map(|part| match &part.state {
             PartState::Local(sending) => sending.as_ref(),
             _ => None,
         });
-        self.sending.iter().chain(behind).map(|sending| sending.memory()).sum()
+        self.sending.iter().chain(part_values).map(|sending| sending.memory()).sum()
     }
 
     /// Returns how many bytes of the arrived replies the session has not written yet.
@@ -289,8 +289,9 @@ impl<E: Engine> Session<E> {
     }
 
     /// Discards the replies to forwarded parts. Returns whether all forwarded changes have results.
-    /// Until then, the session must not close the client's connection: after the close, the client
-    /// treats all its pending changes as failed. The first part counts as lost.
+    /// Before all of them have results, the session must not close the client's connection: after
+    /// the close, the client treats all its pending changes as failed. The first part counts as
+    /// lost.
     fn changes_have_results(&mut self, scattered: &mut ScatterGather<E>) -> bool {
         if let Some(first) = scattered.parts.front_mut() {
             first.state = PartState::ConnectionLost;
@@ -314,8 +315,8 @@ impl<E: Engine> Session<E> {
         !waits
     }
 
-    /// Takes the next step of the first part: waits for its reply, writes it, or sends the part
-    /// again.
+    /// Takes the next step of the first part: waits for the part's reply, writes the reply, or
+    /// sends the part again.
     fn answer_first<H: Host>(
         &mut self,
         cx: &mut Context<'_, E, H>,
@@ -356,8 +357,8 @@ impl<E: Engine> Session<E> {
             ForwardOutcome::ConnectionLost if !part.is_repeatable || part.has_output => {
                 PartStep::Close
             }
-            // A part has one key, so only a command that the same server has to finish, such as
-            // `RENAME`, can be answered partially.
+            // A part has one key, so the owner can only have answered a part of a command that the
+            // same server has to finish, such as `RENAME`.
             ForwardOutcome::RetryRest(_) => PartStep::Close,
             ForwardOutcome::Retry | ForwardOutcome::ConnectionLost => {
                 part.answer.clear();
@@ -400,7 +401,7 @@ impl<E: Engine> Session<E> {
             }
         };
         if !is_right && is_line {
-            // Clients treat an error as the end of the whole reply. So the session discards the
+            // Clients treat an error as the end of the whole reply, so the session discards the
             // rest of the line of keys.
             if scattered.is_last_reply() && self.parser.abandon_line() {
                 scattered.discards_line = true;
@@ -474,8 +475,8 @@ impl<E: Engine> Session<E> {
 
     /// Sends the request at `at` in the input to all groups. `local` is the reply of this server,
     /// if it leads its group. If `local` differs from `expected`, the client receives `local`, and
-    /// the other groups receive no request. Otherwise, the client receives `expected` if all groups
-    /// send that reply, and the first different reply if not.
+    /// the other groups receive no request. Otherwise, the client receives the first reply of a
+    /// group that differs from `expected`, or `expected` if there is no such reply.
     pub(crate) fn pass_to_all_groups<H: Host>(
         &mut self,
         cx: &Context<'_, E, H>,

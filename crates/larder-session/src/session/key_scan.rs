@@ -19,8 +19,8 @@ pub(crate) struct KeyScan<E: Engine> {
     pattern: Option<Vec<u8>>,
     /// Whether the command is a `SCAN` for a type other than strings. No item has such a type.
     finds_nothing: bool,
-    /// The number of items that the scan still examines before it replies. `None` if it examines
-    /// all items.
+    /// The number of items that the scan still has to examine before its reply. `None` if the scan
+    /// examines all items.
     left: Option<usize>,
     is_scan: bool,
     /// The collected keys, encoded as RESP bulk strings.
@@ -35,11 +35,11 @@ pub(crate) struct KeyScan<E: Engine> {
 
 impl<E: Engine> KeyScan<E> {
     pub(crate) fn scan(engine: &E, scan: &Scan<'_>) -> Self {
-        let mut scanning = Self::new(engine.walk_from(scan.cursor), scan.pattern);
-        scanning.finds_nothing = scan.finds_nothing;
-        scanning.left = Some(scan.count);
-        scanning.is_scan = true;
-        scanning
+        let mut key_scan = Self::new(engine.walk_from(scan.cursor), scan.pattern);
+        key_scan.finds_nothing = scan.finds_nothing;
+        key_scan.left = Some(scan.count);
+        key_scan.is_scan = true;
+        key_scan
     }
 
     pub(crate) fn keys(engine: &E, pattern: &[u8]) -> Self {
@@ -112,8 +112,8 @@ impl<E: Engine> KeyScan<E> {
             }
         });
         if let Some(left) = left {
-            // Count a step without items as one item. Otherwise a sparse index would prolong a
-            // SCAN.
+            // Count a step without items as one item, so that a sparse index does not prolong a
+            // `SCAN`.
             *left = left.saturating_sub(seen.max(1));
         }
         state

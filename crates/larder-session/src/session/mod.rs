@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// forwarded requests.
 ///
 /// Input may arrive in pieces of any length. The session does not consume an incomplete request.
-/// The driver passes the request again together with the bytes that follow:
+/// The driver passes the incomplete request again, together with the bytes that follow:
 ///
 /// ```
 /// use larder_session::{Next, Session, test_util::TestServer};
@@ -54,7 +54,7 @@ pub struct Session<E: Engine> {
     pub(crate) failed: bool,
     /// The state of a RESP connection; `None` in memcached's protocols.
     pub(crate) resp: Option<Box<state::State>>,
-    /// State that few sessions need. It is boxed to keep the other sessions small.
+    /// State that few sessions need. The box keeps the other sessions small.
     rare: Option<Box<RareState<E>>>,
     /// Whether the session closes the connection after the driver has sent the held replies.
     closes_after_hold: bool,
@@ -69,8 +69,8 @@ pub(crate) struct RareState<E: Engine> {
     pub(crate) storage_wait: StorageWait<E::PendingRead>,
     /// The position that replicas must acknowledge before the driver may send the held replies.
     held: Option<E::Position>,
-    /// The routes to the groups to which the session has forwarded requests. Its own group may be
-    /// among them.
+    /// The routes to the groups to which the session has forwarded requests. These groups may
+    /// include the server's own group.
     pub(crate) routes: Routes,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct PendingRead<R> {
 /// The state of a session, for `stats conns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Waiting for a request, or for the rest of one.
+    /// Waiting for a request, or for the rest of a request.
     Waiting,
     /// Receiving a large value.
     Receiving,
@@ -170,8 +170,8 @@ impl<E: Engine> Session<E> {
         Self { resp: Some(Box::new(state)), ..Self::opening(Parser::default(), client) }
     }
 
-    /// Returns a session for requests that another node forwards. In RESP conversations, it tracks
-    /// looked-up keys for `reader`, the subscription of that node.
+    /// Returns a session for requests that another node forwards. In RESP conversations, the
+    /// session tracks the keys that requests look up for `reader`, the subscription of that node.
     #[must_use]
     pub fn forwarded(conversation: Conversation, reader: Option<Arc<Subscription>>) -> Self {
         let mut session = match conversation {
@@ -192,7 +192,7 @@ impl<E: Engine> Session<E> {
         self.failed
     }
 
-    /// Returns the current state.
+    /// Returns the state of the session, for `stats conns`.
     pub fn state(&self) -> State {
         let rare = self.rare.as_ref();
         match &self.pending {
@@ -219,7 +219,8 @@ impl<E: Engine> Session<E> {
         state.is_some_and(|tracking| tracking.has_messages())
     }
 
-    /// Returns whether the client waits for messages. Such a client may send no requests.
+    /// Returns whether the client is waiting for messages. Such a client may send no requests for a
+    /// long time.
     pub fn awaits_messages(&self) -> bool {
         self.resp.as_ref().is_some_and(|state| state.is_subscribed())
     }
@@ -236,7 +237,7 @@ impl<E: Engine> Session<E> {
     /// Returns the cache memory, in bytes, of the value that the session is receiving.
     pub fn uploaded_bytes(&self) -> usize {
         match &self.pending {
-            Pending::Receive(arriving) => arriving.memory,
+            Pending::Receive(incoming) => incoming.memory,
             _ => 0,
         }
     }
@@ -268,7 +269,7 @@ impl<E: Engine> Session<E> {
     pub fn answered_part(&self, consumed: usize) -> Option<AnsweredPart> {
         let unanswered = match &self.pending {
             Pending::Idle => 0,
-            Pending::Receive(arriving) => arriving.received(),
+            Pending::Receive(incoming) => incoming.received(),
             _ => return None,
         };
         let progress = match &self.resp {
@@ -336,7 +337,7 @@ impl<E: Engine> Session<E> {
         match next {
             // All requests are answered, so no request needs the remaining reads.
             Next::Read { .. } => self.retain_reads(false, |_| false),
-            // Keep all reads: a request may need several, and they may end in different polls.
+            // Keep all reads, because a request may need several reads that end in different polls.
             Next::Wait => (),
             _ => self.retain_reads(true, |read| read.delivery == Delivery::InProgress),
         }
@@ -353,8 +354,8 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Returns whether the replicas have acknowledged `position`. If they have not acknowledged it
-    /// yet, stores the position for the next poll.
+    /// Returns whether the replicas have acknowledged `position`. If the acknowledgement is
+    /// pending, stores the position for the next poll.
     #[cold]
     fn hold<H: Host>(&mut self, cx: &mut Context<'_, E, H>, position: E::Position) -> AckState {
         let state = cx.operations.engine.ack_state(&position, &(cx.waker)());
@@ -434,7 +435,7 @@ impl<E: Engine> Session<E> {
         }
     }
 
-    /// Takes the stored tags of the current request. The session has stored tags only if an earlier
+    /// Takes the stored tags of the current request. There are stored tags only if an earlier
     /// execution of the request had to wait.
     pub(crate) fn take_kept_tags(&mut self) -> Option<Tags> {
         self.rare.as_mut().and_then(|rare| rare.storage_wait.tags.take())

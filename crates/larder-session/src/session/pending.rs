@@ -75,8 +75,8 @@ impl<E: Engine> Pending<E> {
     /// because the value's lease uses cache memory.
     pub(crate) fn reserved(&self) -> usize {
         match self {
-            Self::Receive(arriving) => arriving.head.capacity(),
-            Self::KeyScan(scanning) => scanning.reserved,
+            Self::Receive(incoming) => incoming.head.capacity(),
+            Self::KeyScan(key_scan) => key_scan.reserved,
             Self::Idle | Self::Discard { .. } => 0,
             Self::DiscardLine | Self::DiscardRequest(_) => 0,
             Self::Forward(_) | Self::ScatterGather(_) | Self::ForwardUpload(_) => 0,
@@ -105,11 +105,11 @@ pub(crate) struct IncomingValue<E: Engine> {
     pub(crate) tags: Tags,
     /// The cache memory, in bytes, that the value occupies.
     pub(crate) memory: usize,
-    /// The number of value bytes that have not arrived.
+    /// The number of bytes of the value that have not arrived.
     value_left: usize,
-    /// The number of value bytes that have arrived.
+    /// The number of bytes of the value that have arrived.
     value_received: usize,
-    /// The received bytes after the value: CRLF in the text protocol.
+    /// The received bytes that follow the value: CRLF in the text protocol.
     pub(crate) trailer: ArrayVec<u8, 2>,
     trailer_len: usize,
 }
@@ -147,8 +147,8 @@ impl<E: Engine> IncomingValue<E> {
         }
     }
 
-    /// Consumes the bytes of `input` that belong to the value or its trailer, and returns their
-    /// number. Consumes them even if the engine refuses to store them.
+    /// Consumes the bytes of `input` that belong to the value or its trailer, even if the engine
+    /// refuses to store them. Returns the number of consumed bytes, and the engine's result.
     pub(crate) fn take(&mut self, engine: &mut E, input: &[u8]) -> (usize, Result<(), Refusal>) {
         let (value, rest) = input.split_at_checked(self.value_left).unwrap_or((input, &[]));
         let taken = match self.upload.as_mut() {
@@ -179,7 +179,7 @@ impl<L: Lease> OutgoingValue<L> {
         Self { lease, at: 0, tail }
     }
 
-    /// Returns the cache memory, in bytes, that the lease keeps from being reclaimed.
+    /// Returns the cache memory, in bytes, that the engine cannot reclaim because of the lease.
     pub(crate) fn memory(&self) -> usize {
         self.lease.memory()
     }
@@ -218,13 +218,13 @@ impl<L: Lease> OutgoingValue<L> {
 pub(crate) struct ForwardedRequests {
     /// The length of the requests in the input or the queue, in bytes.
     pub(crate) len: usize,
-    /// The number of requests.
+    /// The number of requests in these bytes.
     pub(crate) requests: usize,
     /// The group to which the session sent the requests, and the result of `Route::pass`.
     pub(crate) to: (GroupIndex, ForwardId),
     /// The state of the parser after the requests.
     pub(crate) parser: Parser,
-    /// Whether the session may send all requests again after a lost connection, because none
+    /// Whether the session may send all requests again after a lost connection, because no request
     /// changes items.
     pub(crate) is_repeatable: bool,
     /// Whether the output already contains a part of the replies.
@@ -267,8 +267,8 @@ impl ForwardedUpload {
         Self { to: None, bytes, sent, is_kept: true, reserved, head_len, left, parser, then }
     }
 
-    /// Adds bytes of the request. If the host refuses memory for them, retains no sent bytes from
-    /// now on.
+    /// Adds bytes of the request. If the host refuses memory for these bytes, the upload retains no
+    /// sent bytes from now on.
     pub(crate) fn add(&mut self, host: &impl Host, bytes: &[u8]) {
         self.is_kept = self.is_kept && host.reserve_sent(self.reserved, bytes.len());
         if self.is_kept {
@@ -356,8 +356,8 @@ pub(crate) enum SplitReply {
 pub(crate) struct Part<E: Engine> {
     pub(crate) request: PartBytes,
     pub(crate) state: PartState<E>,
-    /// The expected end of the part's reply. The session removes it, because parts of the same
-    /// reply follow. A complete reply without this end is an error.
+    /// The expected end of the part's reply. The session removes this end, because parts of the
+    /// same reply follow. A complete reply without this end is an error.
     pub(crate) trailer: Vec<u8>,
     /// Whether the part continues the reply of the previous part. If so, an error in the previous
     /// part makes the session drop this part's reply.
@@ -386,8 +386,8 @@ pub(crate) enum PartBytes {
 
 /// The state of a part, which depends on the node that answers it.
 pub(crate) enum PartState<E: Engine> {
-    /// The complete reply has arrived, or this server has answered. A large value may follow the
-    /// reply so far.
+    /// The complete reply has arrived, or this server has answered. The large value, if any,
+    /// follows the bytes in [`Part::answer`].
     Local(Option<Box<OutgoingValue<E::Lease>>>),
     /// No node can answer: the reply is an error.
     Refused,

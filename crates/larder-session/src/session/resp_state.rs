@@ -7,10 +7,10 @@ use arrayvec::ArrayVec;
 use larder_operations::{Guard, Watched};
 use larder_protocol::reply::resp::Version;
 
-/// The maximum number of reads from slower storage that a RESP connection has in progress.
+/// The maximum number of concurrent reads from slower storage per RESP connection.
 pub(crate) const FETCHES_MAX: usize = 32;
 
-/// The memory that a watched key occupies besides its own bytes, in bytes.
+/// The memory, in bytes, that a watched key occupies in addition to its own bytes.
 pub(crate) const WATCHED_LEN: usize = size_of::<Watched>();
 
 /// The state of a RESP connection between requests.
@@ -54,8 +54,8 @@ pub(crate) struct Transaction {
 pub(crate) struct RequestQueue {
     pub(crate) requests: Vec<u8>,
     pub(crate) at: usize,
-    /// Whether the requests belong to a transaction. Requests of a transaction see each other's
-    /// changes.
+    /// Whether the requests belong to a transaction, in which each request must see the changes of
+    /// the earlier requests.
     pub(crate) is_transaction: bool,
     /// The guard of a transaction with watched items; `None` without watched items.
     pub(crate) guard: Option<Box<Guard>>,

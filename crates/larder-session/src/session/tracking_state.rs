@@ -31,8 +31,8 @@ pub(crate) enum Choice {
 }
 
 impl TrackingState {
-    /// Returns the state of a session that tracks looked-up keys for another node. That node
-    /// receives the messages.
+    /// Returns the state of a session that tracks keys for another node, which receives the
+    /// messages.
     pub(crate) fn shared(reader: Arc<Subscription>) -> Self {
         Self { subscription: Some(reader), ..Self::default() }
     }

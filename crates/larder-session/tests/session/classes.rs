@@ -5,7 +5,8 @@ use larder_operations::{AnsweredCounts, CommandClass};
 
 for_each_engine! { requests_count_in_their_class stores_count_with_any_outcome cuts_of_the_input_do_not_change_counts }
 
-/// Returns the counts of the classes get, store, delete, count, touch and other, in this order.
+/// Returns the numbers of answered requests of the classes get, store, delete, count, touch and
+/// other, in this order.
 fn counts(answered: &AnsweredCounts) -> [u32; 6] {
     CommandClass::ALL.map(|class| answered.of(class))
 }
@@ -38,8 +39,8 @@ fn requests_count_in_their_class(engine: TestEngine) {
     );
 }
 
-/// A store counts whether it succeeds or is refused, and also if the session receives its value in
-/// pieces.
+/// A store counts once, whether it succeeds or is refused, and even if the session receives its
+/// value in pieces.
 fn stores_count_with_any_outcome(engine: TestEngine) {
     let mixed = [
         set("k", b"1"),
@@ -48,7 +49,7 @@ fn stores_count_with_any_outcome(engine: TestEngine) {
         store(&format!("set k 0 0 {}", ITEM_SIZE_MAX + 1), &pattern(ITEM_SIZE_MAX + 1)),
         b"set k 0 0 1\r\n12\r\nset k 0 0 -1\r\n".to_vec(),
     ];
-    // The faults are a negative length, and the bytes after a value that is longer than its
+    // The faults are a negative length, and the surplus bytes of a value that is longer than its
     // announced length.
     check(engine, &mixed.concat(), [2, 4, 0, 0, 0, 2]);
 }

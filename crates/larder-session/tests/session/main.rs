@@ -4,7 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `classes` | each request is counted once, in its class of commands |
-//! | `splits` | replies do not depend on cuts of the input or on limits |
+//! | `splits` | replies do not depend on how the input is split or on limits |
 //! | `values::pressure` | limits on the memory for a client that does not read, or does not finish a request |
 //! | `values::large` | values that the session receives and sends in pieces |
 //! | `conformance` | the transcripts of `tests/conformance/` |
@@ -17,7 +17,7 @@
 //! | `cluster::read_only` | a read-only replica refuses changes and answers reads |
 //! | `cluster::replica_reads` | followers answer lookups from their own items |
 //! | `cluster::server_list` | members of a cluster answer lookups of the server list |
-//! | `resp` | replies in RESP do not depend on cuts of the input |
+//! | `resp` | replies in RESP do not depend on how the input is split |
 //! | `scripts` | known scripts in RESP |
 //! | `tags` | a dropped tag invalidates pending stores |
 #![allow(clippy::disallowed_methods, reason = "tests draw seeds")]

@@ -104,8 +104,8 @@ fn a_stale_item_is_won_once(engine: TestEngine) {
     check_replies(engine, "mg k N30 h\r\nmg k h\r\n", "HD h0 W\r\nHD h1 Z\r\n");
 }
 
-/// If an increment adds a digit, the number becomes a new item that no client has fetched. If the
-/// number fits, the old item stays.
+/// If an increment adds a digit, the number becomes a new item that no client has fetched.
+/// Otherwise, the old item stays.
 fn a_number_that_grows_becomes_a_new_item(engine: TestEngine) {
     let grows = "set k 0 0 1\r\n9\r\nmg k\r\nincr k 1\r\nmg k h\r\n";
     check_replies(engine, grows, "STORED\r\nHD\r\n10\r\nHD h0\r\n");
@@ -113,7 +113,7 @@ fn a_number_that_grows_becomes_a_new_item(engine: TestEngine) {
     check_replies(engine, fits, "STORED\r\nHD\r\n6\r\nHD h1\r\n");
 }
 
-/// With a lower CAS value and the flag `I`, a set stores a stale item, and an append is refused.
+/// With a lower CAS value and the flag `I`, a set stores a stale item, but an append is refused.
 fn a_late_append_is_refused(engine: TestEngine) {
     check_replies(
         engine,

@@ -1,5 +1,5 @@
-//! Tests that replies do not depend on cuts of the input, on limits, or on the speed of the client.
-//! `LARDER_CASES` sets the number of random cases, and `LARDER_SEED` their seed.
+//! Tests that replies do not depend on how the input is split, on limits, or on the speed of the
+//! client. `LARDER_CASES` sets the number of random cases, and `LARDER_SEED` their seed.
 
 use crate::common::streams;
 use crate::common::{TestClient, TestEngine, TestServer, new_server, text};
@@ -52,9 +52,9 @@ impl Delivery {
         client.takes = self.takes;
         let mut rest = stream;
         for &len in self.pieces.iter().cycle() {
-            let (piece, behind) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
+            let (piece, unread) = rest.split_at(len.clamp(1, rest.len().max(1)).min(rest.len()));
             client.send(&mut server, piece);
-            rest = behind;
+            rest = unread;
             if rest.is_empty() {
                 break;
             }
@@ -142,7 +142,8 @@ pub(crate) fn any_delivery() -> impl Strategy<Value = Delivery> {
     )
 }
 
-/// A stream with many kinds of requests. It is short enough to test every cut.
+/// A stream with many kinds of requests. The stream is short enough to test every position at which
+/// it can be split.
 pub(crate) const SAMPLER: &[u8] = b"set a 5 0 2\r\n10\r\nincr a 5\r\nget a b a\r\ngets a\n\ngat 0 a nope a\r\nbogus\r\n\
     add a 0 0 1 noreply\r\n1\r\nset b 0 0 3\r\nabcdef\r\nms c 4 c k O7 T90\r\nhigh\r\nmg c v t f s k\r\n\
     md c I\r\nmg c v h\r\nmg c v h\r\nmg new N30 v t\r\nma n N0 J7 v\r\nma n v D3\r\nma n MD v D90\r\nmn\r\n\
@@ -201,25 +202,25 @@ fn model_replies(stream: &[u8]) -> (Vec<u8>, bool) {
     (answers, connection.is_closed())
 }
 
-/// Returns whether a stream may contain tags. The plain engine does not support tags.
+/// Returns whether a stream may contain tags. The `dashmap` engine does not support tags.
 fn may_use_tags(stream: &[u8]) -> bool {
     holds(stream, b" G") || holds(stream, b"mt ")
 }
 
-fn holds(stream: &[u8], what: &[u8]) -> bool {
-    stream.windows(what.len()).any(|bytes| bytes == what)
+fn holds(stream: &[u8], part: &[u8]) -> bool {
+    stream.windows(part.len()).any(|bytes| bytes == part)
 }
 
 /// The session gives the same replies as the model, which is slow but simple. The test skips
 /// streams with statistics, because the model has none. It skips streams in which clients choose
 /// CAS values, because later CAS values then differ between engines. It skips tags, because the
-/// plain engine does not support them.
+/// `dashmap` engine does not support them.
 #[test]
 fn the_model_agrees() {
     const BINARY_STAT: &[u8] = b"\x80\x10";
     check(2000, garbled_stream(2000), |stream| {
-        let unlike = [&b" E"[..], b"stats", BINARY_STAT];
-        if unlike.iter().any(|what| holds(&stream.0, what)) || may_use_tags(&stream.0) {
+        let excluded = [&b" E"[..], b"stats", BINARY_STAT];
+        if excluded.iter().any(|part| holds(&stream.0, part)) || may_use_tags(&stream.0) {
             return Ok(());
         }
         let session = Delivery::at_once().run(TestEngine::Dashmap, &stream.0);
@@ -238,9 +239,9 @@ fn the_engines_agree() {
         if holds(&stream.0, b" E") || may_use_tags(&stream.0) {
             return Ok(());
         }
-        let plain = Delivery::at_once().run(TestEngine::Dashmap, &stream.0);
-        let ours = Delivery::at_once().run(TestEngine::Segment, &stream.0);
-        prop_assert_eq!(text(&plain.0), text(&ours.0));
+        let dashmap = Delivery::at_once().run(TestEngine::Dashmap, &stream.0);
+        let segment = Delivery::at_once().run(TestEngine::Segment, &stream.0);
+        prop_assert_eq!(text(&dashmap.0), text(&segment.0));
         Ok(())
     });
 }

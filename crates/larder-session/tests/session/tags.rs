@@ -5,13 +5,13 @@ use crate::common::conversation::Conversation;
 use larder_session::{Next, Session};
 use larder_store::Updates;
 
-/// Polls until a request waits. Returns false if the session has answered all requests and none has
-/// waited.
-fn waits(it: &mut Conversation) -> bool {
+/// Polls until a request waits. Returns false if no request waits before the session has answered
+/// all requests.
+fn waits(conversation: &mut Conversation) -> bool {
     loop {
-        let progress = it.poll();
+        let progress = conversation.poll();
         match progress.next {
-            _ if progress.hold => it.complete_all(),
+            _ if progress.hold => conversation.complete_all(),
             Next::Wait => return true,
             Next::Yield => (),
             Next::Read { .. } | Next::Write | Next::Close | Next::Abandon | Next::NotOwner => {
@@ -24,29 +24,32 @@ fn waits(it: &mut Conversation) -> bool {
 fn check(request: &[u8], answer: &[u8], is_resp: bool) {
     let mut waited = 0;
     for seed in 1..60 {
-        let mut it = Conversation::new(seed, request);
+        let mut conversation = Conversation::new(seed, request);
         if is_resp {
-            it.session = Session::resp(0, false);
+            conversation.session = Session::resp(0, false);
         }
-        if !waits(&mut it) {
-            assert_eq!(it.output, answer, "{}", request.escape_ascii());
+        if !waits(&mut conversation) {
+            assert_eq!(conversation.output, answer, "{}", request.escape_ascii());
             continue;
         }
         waited += 1;
-        assert!(it.server.engine.drop_tag(b"x"), "the waiting request has defined the tag");
+        assert!(
+            conversation.server.engine.drop_tag(b"x"),
+            "the waiting request has defined the tag"
+        );
         loop {
-            it.complete_all();
-            if !waits(&mut it) {
+            conversation.complete_all();
+            if !waits(&mut conversation) {
                 break;
             }
         }
-        assert_eq!(it.output, answer, "{}", request.escape_ascii());
-        it.session = Session::new();
-        (it.unread, it.output) = (b"mg k v\r\nmn\r\n".to_vec(), Vec::new());
-        while waits(&mut it) {
-            it.complete_all();
+        assert_eq!(conversation.output, answer, "{}", request.escape_ascii());
+        conversation.session = Session::new();
+        (conversation.unread, conversation.output) = (b"mg k v\r\nmn\r\n".to_vec(), Vec::new());
+        while waits(&mut conversation) {
+            conversation.complete_all();
         }
-        assert_eq!(it.output, b"EN\r\nMN\r\n", "{}", request.escape_ascii());
+        assert_eq!(conversation.output, b"EN\r\nMN\r\n", "{}", request.escape_ascii());
     }
     assert!(waited > 10, "{waited} of 59 waited: {}", request.escape_ascii());
 }
@@ -74,13 +77,16 @@ fn a_value_that_arrives_after_a_drop_of_its_tag_is_invalid() {
     for len in [1, 100, 10_000, 100_000] {
         let value = vec![b'v'; len];
         let head = format!("ms k {len} Gx\r\n");
-        let mut it = Conversation::new(1, head.as_bytes());
-        assert!(matches!(it.poll().next, Next::Read { .. }) && it.unread.is_empty(), "{len}");
-        assert!(it.server.engine.drop_tag(b"x"), "{len}");
-        it.unread = [&value[..], b"\r\nmg k v\r\nmn\r\n"].concat();
-        while waits(&mut it) {
-            it.complete_all();
+        let mut conversation = Conversation::new(1, head.as_bytes());
+        assert!(
+            matches!(conversation.poll().next, Next::Read { .. }) && conversation.unread.is_empty(),
+            "{len}"
+        );
+        assert!(conversation.server.engine.drop_tag(b"x"), "{len}");
+        conversation.unread = [&value[..], b"\r\nmg k v\r\nmn\r\n"].concat();
+        while waits(&mut conversation) {
+            conversation.complete_all();
         }
-        assert_eq!(it.output, b"HD\r\nEN\r\nMN\r\n", "{len}");
+        assert_eq!(conversation.output, b"HD\r\nEN\r\nMN\r\n", "{len}");
     }
 }

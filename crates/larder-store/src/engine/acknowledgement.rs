@@ -22,8 +22,8 @@ pub trait Acknowledge {
     type Position: Send;
 
     /// Returns the position of this batch's last change that needs an acknowledgement, or `None` if
-    /// no change needs one. The caller calls it once for each batch, and sends the replies of the
-    /// batch when replicas have acknowledged the position.
+    /// no change needs one. The caller calls this function once for each batch, and sends the
+    /// replies of the batch when replicas have acknowledged the position.
     fn ack_position(&mut self) -> Option<Self::Position> {
         None
     }

@@ -1,4 +1,4 @@
-//! Changes of items, and reasons to refuse one.
+//! Changes of items, and the reasons to refuse a change.
 
 use super::{Access, Attributes, Tag};
 
@@ -29,7 +29,7 @@ pub enum Change<'v> {
         attributes: Attributes,
         /// The CAS of the new item.
         cas: NewCas,
-        /// The new value, or how the engine derives it from the old one.
+        /// The new value, or how the engine derives it from the old value.
         value: NewValue<'v>,
         /// Whether the new item already counts as read. A client that creates an item on a miss has
         /// seen its value.
@@ -55,7 +55,7 @@ pub enum NewTags<'v> {
 pub enum NewCas {
     /// The next value of the cache's counter. It differs from all earlier values of the counter,
     /// and is higher than the item's old CAS. The exception is an old CAS that a client chose above
-    /// the counter: the new CAS may be lower if the old one is very high, or if the cache has a
+    /// the counter: the new CAS may be lower if the old CAS is very high, or if the cache has a
     /// limit (`CacheControl::set_cas_range`).
     Fresh,
     /// The item's old CAS; 0 if there is no old item.
@@ -91,8 +91,8 @@ pub enum NewValue<'v> {
 }
 
 impl NewValue<'_> {
-    /// Returns whether the value counts as a new item. Every value does, except a number with the
-    /// length of the old value. `old_len` returns the old value's length in bytes.
+    /// Returns whether the value counts as a new item. Every value counts as one, except a number
+    /// with the length of the old value. `old_len` returns the old value's length in bytes.
     pub(crate) fn makes_item(&self, old_len: impl FnOnce() -> Option<usize>) -> bool {
         !matches!(*self, Self::Number { width, .. } if old_len() == Some(width))
     }

@@ -2,18 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The value of a fence that was closed for good.
+/// The value of a permanently closed fence.
 const CLOSED: u64 = u64::MAX;
 
 /// A time after which an engine refuses changes. The owner of the fence can extend the time.
 ///
 /// An engine checks its fence under the lock of the changed key. After the fence's time, or after
-/// [`Fence::close`] has returned, no change can pass the check. A change that passed before may
-/// still run, but it holds the lock of its key, so every later change of the key comes after it.
+/// [`Fence::close`] has returned, no change can pass the check. A change that passed the check
+/// earlier may still run, but it holds the lock of its key, so every later change of the key comes
+/// after it.
 #[derive(Debug)]
 pub struct Fence {
     /// The time on `clock`, in milliseconds, until which changes are allowed. [`CLOSED`] if the
-    /// fence was closed for good.
+    /// fence was closed permanently.
     until: AtomicU64,
     clock: fn() -> u64,
 }
@@ -38,7 +39,7 @@ impl Fence {
         self.until.store(CLOSED, Ordering::SeqCst);
     }
 
-    /// Returns whether the fence was closed for good.
+    /// Returns whether the fence was closed permanently.
     pub fn is_closed(&self) -> bool {
         self.until.load(Ordering::SeqCst) == CLOSED
     }

@@ -32,8 +32,8 @@ pub struct Gauges {
     pub dead_bytes: u64,
     /// The part of `used_bytes` that the tag table occupies; 0 before the first tag.
     pub tags_bytes: u64,
-    /// Tags that were dropped. This includes tags that earlier processes dropped, and tags that
-    /// made room for other tags.
+    /// Tags that were dropped. The number includes tags that earlier processes dropped, and tags
+    /// that made room for other tags.
     pub tags_dropped: u64,
     /// The part of `tags_dropped` that was dropped to make room for other tags.
     pub tags_displaced: u64,
@@ -69,8 +69,8 @@ pub struct ClassGauges {
 #[derive(Clone, Debug)]
 pub struct SizeClasses {
     bounds: Vec<usize>,
-    /// The bytes that an item counts for besides key, value and client flags: memcached's header,
-    /// terminator and CAS.
+    /// The bytes that an item counts for in addition to its key, value and client flags:
+    /// memcached's header, terminator and CAS.
     overhead: usize,
     /// Entry `i` is the class of the footprints above `8 * (i - 1)` and up to `8 * i` bytes.
     table: Box<[u8]>,
@@ -79,7 +79,8 @@ pub struct SizeClasses {
 impl SizeClasses {
     /// Creates 1 to 255 classes. `bounds` are the largest footprints of the classes, in ascending
     /// order. All bounds except the last one are multiples of 8. The last class also includes all
-    /// larger items. Each item counts `overhead` bytes besides key, value and client flags.
+    /// larger items. Each item counts `overhead` bytes in addition to its key, value and client
+    /// flags.
     ///
     /// # Panics
     /// There are 0 or more than 255 bounds, or they do not ascend.

@@ -78,7 +78,7 @@ pub struct Content<'a, L> {
 pub enum Value<'a, L> {
     /// The complete value.
     Whole(&'a [u8]),
-    /// A lease on a value that is too large to be copied at once. The lease may outlive the
+    /// A lease on a value that is too large to be copied in one step. The lease may outlive the
     /// closure.
     Large(L),
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use std::task::Waker;
 
-/// An engine that wraps another one.
+/// An engine that wraps another engine.
 pub trait Layer {
     /// The type of the inner engine.
     type Inner: Engine;

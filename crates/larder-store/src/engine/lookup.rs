@@ -15,7 +15,7 @@ pub enum Lookup<R> {
     Flushed,
     /// The item is on slower storage, and the engine has not called the closure. Start a read with
     /// [`super::SlowStorage::start_read`], and repeat the lookup when the engine calls the waker.
-    /// The closure of [`super::Updates::update`] never receives this: see
+    /// The closure of [`super::Updates::update`] never receives this value: see
     /// [`super::Refusal::Pending`].
     Pending,
 }
@@ -33,7 +33,7 @@ impl<R> Lookup<R> {
     }
 }
 
-/// Whether a stored item is valid, and if not, why.
+/// Whether a stored item is valid, and the reason if it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     Live,
@@ -93,9 +93,9 @@ pub trait Lookups {
     /// hashes of a batch before the first lookup, and looks most of them up in the same order.
     fn announce(&mut self, _hash: u64) {}
 
-    /// Prefetches the announced items, if the engine supports it. A caller calls it after it has
-    /// announced all hashes of the batch, when the index buckets have arrived in the processor's
-    /// cache.
+    /// Prefetches the announced items, if the engine supports it. The caller calls this function
+    /// after announcing all hashes of the batch, when the index buckets have arrived in the
+    /// processor's cache.
     fn prefetch_announced(&mut self) {}
 
     /// Looks `key` up and passes a live item to `read`.

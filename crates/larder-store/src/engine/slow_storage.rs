@@ -64,7 +64,8 @@ pub trait SlowStorage {
         Delivery::Gone
     }
 
-    /// Submits all started reads to the device. The caller calls it once for all reads of a batch.
+    /// Submits all started reads to the device. The caller calls this function once for all reads
+    /// of a batch.
     fn submit(&mut self) {}
 
     /// Returns a descriptor that becomes readable when reads end, for a caller that polls it.

@@ -1,4 +1,4 @@
-//! Updates of one or all keys, and uploads.
+//! Updates of one key or of all keys, and uploads.
 
 use super::{Change, Fence, HashedKey, Item, Lookup, Lookups, Refusal, Seconds, Tag, Updated};
 use std::sync::Arc;
@@ -63,8 +63,8 @@ pub trait Updates: Lookups + Uploads {
     /// applies the change that `decide` returns. No other write to the key happens between the call
     /// and the change. If the engine has to free memory first, it calls `decide` again, so `decide`
     /// must depend only on its argument. The result of the last call counts. The engine may refuse
-    /// the update even after it has called `decide`. It may also return [`Refusal::Pending`] then,
-    /// because the item moved to slower storage.
+    /// the update even after it has called `decide`. For example, it returns [`Refusal::Pending`]
+    /// if the item has moved to slower storage since the call.
     ///
     /// A `Put` of an uploaded value moves the upload out of `upload`. Other changes leave it there.
     ///
@@ -78,9 +78,9 @@ pub trait Updates: Lookups + Uploads {
     ) -> Result<Updated<R>, Refusal>;
 
     /// Updates a key like [`Updates::update`], for decisions that do not depend on the old item.
-    /// The engine may pass `Miss` for an existing item, and always does for an item on slower
-    /// storage. So it returns [`Refusal::Pending`] only if the change is a `Put`, the cache does
-    /// not evict, and another item on slower storage may have the same index word.
+    /// The engine may pass `Miss` for an existing item, and always passes `Miss` for an item on
+    /// slower storage. So the engine returns [`Refusal::Pending`] only if the change is a `Put`,
+    /// the cache does not evict, and another item on slower storage may have the same index word.
     ///
     /// # Errors
     /// [`Refusal`]: nothing changed.
@@ -124,13 +124,13 @@ pub trait Updates: Lookups + Uploads {
         false
     }
 
-    /// Invalidates all items that exist when the flush takes effect. Without `at`, it takes effect
-    /// at once. With `at`, it takes effect when the first batch or step of maintenance starts at
-    /// that second or later. Each call cancels a flush that is still pending.
+    /// Invalidates all items that exist when the flush takes effect. Without `at`, the flush takes
+    /// effect immediately. With `at`, the flush takes effect when the first batch or step of
+    /// maintenance starts at that second or later. Each call cancels a flush that is still pending.
     fn flush(&mut self, at: Option<Seconds>);
 
-    /// Returns the number of flushes that took effect, delayed ones included. The engine counts a
-    /// flush after it took effect. Items that are stored after the flush can only be found after it
-    /// is counted.
+    /// Returns the number of flushes that took effect, delayed flushes included. The engine counts
+    /// a flush after it took effect. Items that are stored after the flush can be found only after
+    /// the flush is counted.
     fn flush_generation(&self) -> u64;
 }

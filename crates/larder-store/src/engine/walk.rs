@@ -20,8 +20,8 @@ pub enum WalkState {
 pub enum WalkPosition {
     /// A position for [`Walks::walk_from`]; never 0.
     At(u64),
-    /// There is no position now, because the walk has passed items that it has not visited.
-    /// [`Walks::continue_walk`] with 0 items visits them and does not advance.
+    /// There is no position now, because the walk has skipped items that it must still visit.
+    /// [`Walks::continue_walk`] with 0 items visits these items and does not advance.
     Unsettled,
     /// The engine has no positions: only the walk itself can be continued.
     Unsupported,

@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// The panic message if a closure has stored no result. This can't happen, because an engine calls
-/// the closure of each hit, and of each update that it carries out.
+/// The panic message if a closure has stored no result. The panic can't happen, because an engine
+/// calls the closure of each hit, and of each update that it carries out.
 const CALLED: &str = "an engine calls the closure of a hit or of an update that it carries out";
 
 /// One thread's access to a [`Cache`](super::Cache).

@@ -56,9 +56,9 @@ impl Ghosts {
     /// slots are taken, the oldest ghost.
     #[must_use]
     pub fn remember(self, hash: u64, epoch: GhostEpoch) -> Self {
-        let kept = self.forget(hash).places().into_iter().filter(|ghost| counts(*ghost, epoch));
+        let kept = self.forget(hash).slots().into_iter().filter(|ghost| counts(*ghost, epoch));
         let new = u16::from(epoch.0) << FINGERPRINT_BITS | fingerprint(hash);
-        Self::from_places(std::iter::once(new).chain(kept))
+        Self::from_slots(std::iter::once(new).chain(kept))
     }
 
     /// Returns whether there is a current ghost with the fingerprint of `hash`.
@@ -66,28 +66,28 @@ impl Ghosts {
     pub fn holds(self, hash: u64, epoch: GhostEpoch) -> bool {
         let wanted = fingerprint(hash);
         let is_wanted = |ghost| ghost & FINGERPRINT_MASK == wanted && counts(ghost, epoch);
-        self.places().into_iter().any(is_wanted)
+        self.slots().into_iter().any(is_wanted)
     }
 
     /// Removes the ghost with the fingerprint of `hash`, if there is one.
     #[must_use]
     pub fn forget(self, hash: u64) -> Self {
-        let gone = fingerprint(hash);
-        let others = self.places().into_iter().filter(|ghost| ghost & FINGERPRINT_MASK != gone);
-        Self::from_places(others)
+        let removed = fingerprint(hash);
+        let others = self.slots().into_iter().filter(|ghost| ghost & FINGERPRINT_MASK != removed);
+        Self::from_slots(others)
     }
 
     /// Removes outdated ghosts.
     #[must_use]
     pub fn sweep(self, epoch: GhostEpoch) -> Self {
-        Self::from_places(self.places().into_iter().filter(|ghost| counts(*ghost, epoch)))
+        Self::from_slots(self.slots().into_iter().filter(|ghost| counts(*ghost, epoch)))
     }
 
-    fn places(self) -> [u16; GHOSTS] {
+    fn slots(self) -> [u16; GHOSTS] {
         std::array::from_fn(|i| (self.0[i / 4] >> (i % 4 * 16)) as u16)
     }
 
-    fn from_places(ghosts: impl Iterator<Item = u16>) -> Self {
+    fn from_slots(ghosts: impl Iterator<Item = u16>) -> Self {
         let mut words = [0; 2];
         for (i, ghost) in ghosts.take(GHOSTS).enumerate() {
             words[i / 4] |= u64::from(ghost) << (i % 4 * 16);

@@ -51,8 +51,8 @@ pub enum Placement {
     New,
 }
 
-/// Chooses the segment for an item among the `open` segments of a handle. The first possible choice
-/// in this order counts:
+/// Chooses the segment for an item among the `open` segments of a handle. Takes the first of these
+/// choices that is possible:
 ///
 /// 1. the segment of the item's own kind,
 /// 2. a new segment, if fewer than `budget` are open,
@@ -63,7 +63,8 @@ pub enum Placement {
 /// sizes. A queue without an open segment always gets one, and the other queue leaves room for it
 /// in the budget.
 ///
-/// If the segment has no room for the item, the caller seals it and opens one of the wanted kind.
+/// If the segment has no room for the item, the caller seals it and opens a segment of the wanted
+/// kind.
 pub fn choose_segment(
     wanted: Kind,
     open: impl Iterator<Item = Kind> + Clone,

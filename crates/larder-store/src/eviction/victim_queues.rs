@@ -197,9 +197,9 @@ impl Queues {
             };
             hit_share(main) < (YIELD_RATIO * hit_share(small)).max(YIELD_SHARE_MIN)
         };
-        let small_goes = is_above(SMALL_SHARE_TARGET_PERCENT)
+        let evicts_small = is_above(SMALL_SHARE_TARGET_PERCENT)
             && (is_above(SMALL_SHARE_FORCED_PERCENT) || !main_yields());
-        Some(if small_goes { small } else { main })
+        Some(if evicts_small { small } else { main })
     }
 
     /// Returns the number of segments in the queue, plus those in the chains of its items.
@@ -255,8 +255,8 @@ mod tests {
         queues.push(segment, Sealed { queue, bytes: SEGMENT_LEN, items });
     }
 
-    /// Returns queues of 40 segments. A push is a queue, its segments, and the number of items in
-    /// each.
+    /// Returns queues of 40 segments. Each push contains a queue, its segments, and the number of
+    /// items in each segment.
     fn queues(pushes: &[(Queue, std::ops::Range<u32>, u32)]) -> Queues {
         let mut queues = Queues::new(40, SIZE_EXPONENT);
         for (queue, segments, items) in pushes {

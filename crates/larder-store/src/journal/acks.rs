@@ -18,8 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The maximum time that replies wait. Afterwards they are never sent, because it is unknown
-/// whether their changes will last.
+/// The maximum time that replies wait. After this time, the replies are never sent, because it is
+/// unknown whether their changes will last.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A paced change waits for at most this many exporter rounds.
@@ -36,7 +36,7 @@ pub enum AckMode {
     #[default]
     None,
     /// Changes after which no lookup may find the old item: removals, invalidations, empty values,
-    /// stores that expire at once, and flushes that take effect at once.
+    /// stores that expire immediately, and flushes that take effect immediately.
     Deletes,
     /// All changes except delayed flushes.
     Writes,
@@ -150,7 +150,7 @@ impl Follower {
 }
 
 impl State {
-    fn is_given(&self, position: &AckPosition) -> bool {
+    fn is_satisfied(&self, position: &AckPosition) -> bool {
         self.followers.values().all(|follower| follower.has(position)) && self.is_sent(position)
     }
 
@@ -167,7 +167,7 @@ impl State {
     fn wake(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|Waiting { position, waker, .. }| {
-            let is_over = position.term != self.term || self.is_given(position);
+            let is_over = position.term != self.term || self.is_satisfied(position);
             if is_over {
                 waker.iter().for_each(Waker::wake_by_ref);
             }
@@ -215,7 +215,7 @@ impl Acknowledgements {
         number
     }
 
-    /// Notes that an exporter has sent the journals up to these offsets.
+    /// Records that an exporter has sent the journals up to these offsets.
     pub fn note_exported(&self, pacer: u64, offsets: &[u64]) {
         let mut state = self.lock();
         let Some(sent) = state.pacers.get_mut(&pacer) else { return };
@@ -269,7 +269,7 @@ impl Acknowledgements {
         let number = state.positions;
         let paced = paced.map(|offset| (offset, state.rounds + PACE_ROUNDS));
         let position = AckPosition { journal, offset, generation, paced, term, number };
-        if term == state.term && !state.is_given(&position) {
+        if term == state.term && !state.is_satisfied(&position) {
             state.waiting.push(Waiting { position, waker: None, since: None });
         }
         position
@@ -384,7 +384,7 @@ impl Acknowledgements {
     }
 
     /// Ends waits that have lasted longer than `WAIT_MAX`: their positions are lost. The caller
-    /// calls it several times a second.
+    /// calls this function several times a second.
     pub fn end_late(&self, now: Instant) {
         let State { waiting, late, .. } = &mut *self.lock();
         waiting.retain_mut(|Waiting { position, waker, since }| {

@@ -87,7 +87,7 @@ impl<E> JournaledHandle<E> {
     /// # Errors
     /// The fence did not allow the change.
     fn note(&mut self, key: HashedKey<'_>, decision: Decision) -> Result<(), Refusal> {
-        if let Decision::Noted(kind) = decision {
+        if let Decision::Journaled(kind) = decision {
             self.journal.append(kind, key.bytes, self.now.in_millis());
             self.has_written = true;
             let (waits, is_paced) = self.journals.acks().waits_for(kind);
@@ -103,7 +103,7 @@ impl<E> JournaledHandle<E> {
         }
         match decision {
             Decision::Refused => Err(Refusal::Pending),
-            Decision::Unnoted | Decision::Noted(_) => Ok(()),
+            Decision::Unjournaled | Decision::Journaled(_) => Ok(()),
         }
     }
 }
@@ -142,9 +142,9 @@ fn allows(fence: Option<&Fence>) -> bool {
 enum Decision {
     /// There is no change to journal.
     #[default]
-    Unnoted,
+    Unjournaled,
     /// A change to journal.
-    Noted(ChangeKind),
+    Journaled(ChangeKind),
     /// The fence has refused the change.
     Refused,
 }
@@ -152,7 +152,7 @@ enum Decision {
 /// Wraps `decide`. Each call also stores its decision in `into`, and keeps the item if the fence
 /// does not allow the change. The engine applies the change of the last call.
 #[inline]
-fn noted<'v, L: Lease, R>(
+fn record_decision<'v, L: Lease, R>(
     mut decide: impl FnMut(Lookup<&Item<'_, L>>) -> (Change<'v>, R),
     now: Now,
     fence: Option<&Fence>,
@@ -161,7 +161,7 @@ fn noted<'v, L: Lease, R>(
     move |found| {
         let (change, result) = decide(found);
         let kind = kind(&change, now);
-        *into = kind.map_or(Decision::Unnoted, Decision::Noted);
+        *into = kind.map_or(Decision::Unjournaled, Decision::Journaled);
         // The engine holds the lock of the key, which all later changes of the key need.
         if kind.is_some() && !allows(fence) {
             *into = Decision::Refused;
@@ -234,7 +234,7 @@ impl<E: Engine> Updates for JournaledHandle<E> {
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         let (mut decision, now) = (Decision::default(), self.now);
-        let decide = noted(decide, now, self.fence.as_deref(), &mut decision);
+        let decide = record_decision(decide, now, self.fence.as_deref(), &mut decision);
         let updated = self.engine.update(key, upload, decide)?;
         self.note(key, decision)?;
         Ok(updated)
@@ -248,7 +248,7 @@ impl<E: Engine> Updates for JournaledHandle<E> {
         decide: impl FnMut(Lookup<&Item<'_, Self::Lease>>) -> (Change<'v>, R),
     ) -> Result<Updated<R>, Refusal> {
         let (mut decision, now) = (Decision::default(), self.now);
-        let decide = noted(decide, now, self.fence.as_deref(), &mut decision);
+        let decide = record_decision(decide, now, self.fence.as_deref(), &mut decision);
         let updated = self.engine.update_unread(key, upload, decide)?;
         self.note(key, decision)?;
         Ok(updated)

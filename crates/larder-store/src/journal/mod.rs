@@ -3,7 +3,7 @@
 //! [`JournaledCache`] wraps any cache. Its handles, [`JournaledHandle`], behave like the cache's
 //! own handles, except that they refuse tags. In addition, each handle appends the key of an item
 //! to its own journal after it has changed the item and before its caller can reply. So a reader
-//! that takes a key from a journal and then looks the item up finds the change or a later one.
+//! that takes a key from a journal and then looks the item up finds the change or a later change.
 //! Journals do not contain the items, so a reader can coalesce several entries of a key into one
 //! copy of the item.
 //!

@@ -6,8 +6,8 @@ use std::task::Wake;
 use std::time::Duration;
 
 /// Notifies readers of changes. Readers wait on it when there is nothing to read. While no reader
-/// waits or pauses, a notification costs a fence and a few atomic accesses. It then takes no lock
-/// and makes no system call.
+/// waits or pauses, a notification costs a fence and a few atomic accesses. In this case, a
+/// notification takes no lock and makes no system call.
 ///
 /// A reader that has just read something pauses before it waits. So while changes continue, writers
 /// make no system calls to wake readers, and a reader finds more changes at a time. Network drivers
@@ -57,7 +57,7 @@ impl Notifier {
 
     /// Pauses for `time`, or until the next [`Notifier::notify`]. `seen` is the
     /// [`Notifier::generation`] that the caller read before it last checked for changes. If the
-    /// generation has changed since, returns at once.
+    /// generation has changed since, returns immediately.
     pub fn pause(&self, time: Duration, seen: u64) {
         let wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
         self.paused.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(notifier.generation(), 0, "the generation that a woken reader compares");
             notifier.notify();
         });
-        // A notification since the caller read the generation ends the pause at once.
+        // A notification since the caller read the generation ends the pause immediately.
         let seen = notifier.generation();
         notifier.notify();
         notifier.pause(LONG, seen);

@@ -40,7 +40,7 @@ const ENTRY_WORDS_MAX: usize = 1 + KEY_LEN_MAX.div_ceil(WORD);
 /// The kind of a change. Determines whether a reply waits for acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The item was removed, marked as stale, left without a value, or has expired at once: no
+    /// The item was removed, marked as stale, left without a value, or expired immediately: no
     /// lookup may find the old item.
     Removal,
     /// Any other change.
@@ -204,8 +204,8 @@ impl Reader {
     /// Returns a reader of the entries that are written from now on.
     #[must_use]
     pub fn at_end(ring: &Arc<Ring>) -> Self {
-        // Entries are counted before they are published. So of the entries that this reader has yet
-        // to read, at most the entry that is being written now is already counted.
+        // Entries are counted before they are published. So at most one of the entries that this
+        // reader will read is already counted: the entry that is being written now.
         let passed = ring.entries();
         Self { ring: Arc::clone(ring), at: ring.end(), passed, key: Vec::new() }
     }

@@ -47,7 +47,7 @@ impl std::hash::Hasher for KeyHasher {
     }
 
     /// Ignores the length of a key, which `Hash` writes before the bytes of the key. The hash of
-    /// the bytes depends on their number anyway.
+    /// the bytes already depends on their number.
     #[inline]
     fn write_usize(&mut self, _: usize) {}
 

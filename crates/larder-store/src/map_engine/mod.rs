@@ -59,8 +59,8 @@ pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {
     fn read<R>(&self, key: HashedKey<'_>, read: impl FnOnce(&Record) -> R) -> Option<R>;
 
     /// Calls `decide` with the record under `key`, if there is one, and applies the verdict. No
-    /// other thread writes the key between the call and the change. Subtracts from the counts of
-    /// the [`Core`] the records that leave the map.
+    /// other thread writes the key between the call and the change. Subtracts the records that
+    /// leave the map from the counts of the [`Core`].
     fn write(&self, key: HashedKey<'_>, decide: impl FnOnce(Option<&Record>) -> Verdict);
 
     /// Searches for expired items for a short time, if a round is under way or due. Returns true if

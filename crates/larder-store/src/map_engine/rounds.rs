@@ -22,6 +22,6 @@ impl Rounds {
     }
 }
 
-/// The time between the starts of two rounds, in seconds. Rounds should be rare, because each
+/// The time between the starts of two rounds, in seconds. Rounds should be rare, because each round
 /// visits every item.
 const ROUND_SECS: u32 = 30;

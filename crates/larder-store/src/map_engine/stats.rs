@@ -1,5 +1,5 @@
-//! Counters of the size classes, under locks that all handles share. That is fast enough, because
-//! these engines exist for comparison.
+//! Counters of the size classes, under locks that all handles share. These locks are fast enough,
+//! because the engines of this module exist for comparison.
 
 use super::Record;
 use crate::engine::RemovalReason;

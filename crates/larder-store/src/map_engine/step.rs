@@ -128,8 +128,9 @@ impl Core {
         record.liveness(now.into(), self.flush_generation())
     }
 
-    /// Invalidates all items that exist when the flush takes effect: at once, or, with `at`, in the
-    /// first [`Core::advance`] to that second or later. Cancels a pending flush, as in memcached.
+    /// Invalidates all items that exist when the flush takes effect: immediately, or, with `at`, in
+    /// the first [`Core::advance`] to that second or later. Cancels a pending flush, as in
+    /// memcached.
     pub(crate) fn flush(&self, at: Option<Seconds>) {
         self.flush_at.store(at.map_or(0, |at| at.0.max(1)), Ordering::Release);
         if at.is_none() {
@@ -394,8 +395,8 @@ fn is_uploaded(value: &NewValue<'_>) -> bool {
 impl Core {
     /// Returns the totals. They do not include the memory of the map's table.
     pub(crate) fn gauges(&self, limit_bytes: usize) -> Gauges {
-        let apart = !Arc::ptr_eq(&self.items, &self.uploads);
-        let used = self.items.used() + if apart { self.uploads.used() } else { 0 };
+        let is_separate = !Arc::ptr_eq(&self.items, &self.uploads);
+        let used = self.items.used() + if is_separate { self.uploads.used() } else { 0 };
         Gauges { limit_bytes: limit_bytes as u64, used_bytes: used as u64, ..self.stats.gauges() }
     }
 }

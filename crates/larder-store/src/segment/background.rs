@@ -1,4 +1,4 @@
-//! The work of a handle besides requests that memory can answer: reads from flash, walks and
+//! A handle's work other than answering requests from memory: reads from flash, walks and
 //! maintenance.
 
 use super::handle::batch_reads::PendingRead;

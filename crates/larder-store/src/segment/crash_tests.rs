@@ -347,8 +347,8 @@ fn operate(
         oracle.known.extend(changed);
     }
     // The cache may have evicted the key itself, or another key.
-    let gone: Vec<Vec<u8>> = evicted.lock().unwrap().drain(..).collect();
-    oracle.may_miss.extend(gone);
+    let evicted_keys: Vec<Vec<u8>> = evicted.lock().unwrap().drain(..).collect();
+    oracle.may_miss.extend(evicted_keys);
     let may_miss = std::mem::take(&mut oracle.may_miss);
     handle.begin_batch(NOW);
     for key in may_miss {

@@ -18,11 +18,11 @@ use crate::engine::*;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// The number of cache lines that are prefetched at once for an item whose lookup was announced.
-/// They contain the header, the key, and a short value.
+/// The number of cache lines that [`Lookups::prefetch_announced`] prefetches for each announced
+/// item. They contain the header, the key, and a short value.
 const ITEM_LINES: usize = 2;
-/// The maximum number of bytes to prefetch of an item's key and value before the item is read. The
-/// processor then prefetches the rest of a longer item.
+/// The maximum number of bytes of an item's key and value that are prefetched before the item is
+/// read. If the item is longer, the processor prefetches the rest during the read.
 const AHEAD_LEN_MAX: usize = 2048;
 
 impl Batches for Handle {
@@ -469,8 +469,8 @@ impl IndexHit<'_> {
     }
 
     /// Counts a second hit on flash if the item was hit on flash before, and is hit again now. For
-    /// one in `recache_rate` of these hits, returns the index word of the item, which the caller
-    /// copies to memory. Otherwise returns `None`.
+    /// one in `recache_rate` of these hits, returns the item's index word, and the caller copies
+    /// the item to memory. Otherwise returns `None`.
     #[cold]
     #[inline(never)]
     fn second_hit(&self, shared: &Shared) -> Option<IndexWord> {

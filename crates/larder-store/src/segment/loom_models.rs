@@ -233,7 +233,7 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
 }
 
 /// Returns the ids that a walk finds. The walk reads each bucket once, and looks up the keys that
-/// moved behind it. It yields before it reads bucket `pause`.
+/// moved to buckets that it had already read. It yields before it reads bucket `pause`.
 fn walked(index: &Index<Plain>, pause: usize) -> Vec<u64> {
     let id = |word: IndexWord| word.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -426,7 +426,7 @@ fn item(value: &[u8; 1]) -> NewRecord<'_> {
 }
 
 /// Returns the value of an item. Checks that value and CAS belong to the same item.
-fn whole(record: Record<'_>) -> u8 {
+fn checked_value(record: Record<'_>) -> u8 {
     let &[value] = record.inline_value() else { panic!("one byte") };
     assert_eq!(record.cas(), value.into(), "value and CAS belong to the same item");
     value
@@ -438,7 +438,7 @@ fn a_reader_that_finds_an_item_sees_its_bytes() {
         let items = Arc::new(Items::new(1, 2));
         let reading = items.clone();
         let reader = thread::spawn(move || {
-            let value = reading.read(&Arc::default(), whole);
+            let value = reading.read(&Arc::default(), checked_value);
             assert!(matches!(value, None | Some(1 | 2)));
         });
         items.put(items.offset_of(0, 0), &item(&[1]));
@@ -456,7 +456,7 @@ fn a_reader_that_finds_an_item_by_a_changed_word_sees_its_bytes() {
             thread::spawn(move || {
                 let value = items.find(&Arc::default(), |slot, word, record| {
                     count_hit(slot, word);
-                    whole(record)
+                    checked_value(record)
                 });
                 assert!(matches!(value, None | Some(1)));
             })
@@ -474,7 +474,7 @@ fn bytes_are_overwritten_after_their_readers_have_left() {
         let slot = Arc::new(PinSlot::default());
         let (reading, own) = (items.clone(), slot.clone());
         let reader = thread::spawn(move || {
-            let value = reading.read(&own, whole);
+            let value = reading.read(&own, checked_value);
             assert!(matches!(value, Some(1..=3)), "the item is never missed");
         });
         items.put(items.offset_of(0, 1), &item(&[2]));
@@ -544,7 +544,7 @@ fn a_reader_sees_changed_attributes_whole() {
 fn is_live(items: &Items) -> Option<u8> {
     let value = items.read(&Arc::default(), |record| {
         let flushed = items.table().header_page().is_flushed(record.entry());
-        (!flushed).then(|| whole(record))
+        (!flushed).then(|| checked_value(record))
     });
     value.flatten()
 }
@@ -657,7 +657,7 @@ fn a_segment_scan_skips_a_dead_record_until_it_is_replaced() {
             let record = Record::at(reading.table(), reading.offset_of(0, 0), true, witness);
             assert_eq!(record.len(), len as usize, "the next record is found");
             if !record.header.has(State::Dead) {
-                assert_eq!((record.key(), whole(record)), (&b"k"[..], 2));
+                assert_eq!((record.key(), checked_value(record)), (&b"k"[..], 2));
             }
         });
         assert!(replace_dead(&items, sequence, len, &[2]));
@@ -680,8 +680,8 @@ fn a_dead_record_is_replaced_once() {
 }
 
 /// Evacuates the only record of segment 0, like `Handle::evacuate_one` and `Handle::finish`.
-/// Returns whether the segment was retired. A retired segment is reused at once, because no thread
-/// reads.
+/// Returns whether the segment was retired. A retired segment is reused immediately, because no
+/// thread reads.
 fn evacuate(items: &Items, to: usize) -> bool {
     let entry = items.table().entry(0);
     entry.close();
@@ -689,7 +689,7 @@ fn evacuate(items: &Items, to: usize) -> bool {
     let at = items.offset_of(0, 0);
     let record = Record::at(items.table(), at, true, Witness::owner(&owned));
     if !record.header.has(State::Dead) {
-        let value = whole(record);
+        let value = checked_value(record);
         let stripe = items.index.lock(HASH);
         if let Some(locked_slot) = stripe.find(|word| word.offset() == at) {
             let base = items.table().entry(1).base();
@@ -724,7 +724,7 @@ fn an_item_that_replaces_a_dead_record_outlives_an_evacuation() {
         });
         let was_taken = replace_dead(&items, sequence, len, &[2]);
         let was_retired = mover.join().unwrap();
-        let value = items.read(&Arc::default(), whole);
+        let value = items.read(&Arc::default(), checked_value);
         assert_eq!(value, was_taken.then_some(2), "stored: {was_taken}");
         let entry = items.table().entry(0);
         let live = if was_taken && !was_retired { len } else { 0 };
@@ -766,7 +766,7 @@ fn a_dead_record_of_an_earlier_use_is_not_replaced() {
             // Fill the segment with another item, which dies, too.
             emptying.put(emptying.offset_of(0, 0), &item(&[3]));
             emptying.table().entry(0).written().store(len, Ordering::Relaxed);
-            assert_eq!(emptying.read(&Arc::default(), whole), Some(3));
+            assert_eq!(emptying.read(&Arc::default(), checked_value), Some(3));
             delete(&emptying);
             evacuate(&emptying, emptying.offset_of(1, 0));
         });

@@ -34,8 +34,8 @@
 //! 4. A segment is retired when no index word refers into it. It is free once all readers of the
 //!    epoch in which it was retired have finished and its last lease has ended. The same holds for
 //!    a chain. In a segment that is not retired, one record of the same length may overwrite a dead
-//!    record. This is allowed once all readers of the epoch in which the old record died have
-//!    finished. A thread first subtracts the record's length from the segment's count of dead
+//!    record. Overwriting is allowed once all readers of the epoch in which the old record died
+//!    have finished. A thread first subtracts the record's length from the segment's count of dead
 //!    bytes, in one atomic step that fails if the segment is being emptied.
 //! 5. Lock order: growth, then a stripe, then the allocator, the list of walks or the pool of free
 //!    blocks. No thread locks two stripes at a time. The list of handles is locked before the idle
@@ -155,8 +155,8 @@ impl Cache {
     }
 
     /// Creates a cache like [`Cache::new`], and reserves address space for a limit of up to
-    /// `limit_bytes_max`, which [`Cache::set_limit`] may set later. If the system refuses that
-    /// much, reserves only enough for the initial limit.
+    /// `limit_bytes_max`, which [`Cache::set_limit`] may set later. If the system refuses that much
+    /// address space, reserves only enough for the initial limit.
     ///
     /// # Errors
     /// [`ConfigError`], as for [`Cache::new`].
@@ -258,7 +258,7 @@ impl Cache {
     }
 
     /// Records that this process panicked soon after its start. After two such processes in
-    /// succession, the next one discards the region, because the region may be the cause.
+    /// succession, the next process discards the region, because the region may be the cause.
     pub fn count_panic(&self) {
         self.shared.table().header_page().uses.panics.fetch_add(1, Ordering::Relaxed);
     }
@@ -268,9 +268,9 @@ impl Cache {
         self.shared.table().header_page().uses.panics.store(0, Ordering::Relaxed);
     }
 
-    /// Makes the system map all used memory at once, after a restart. Otherwise the system maps
-    /// each page at its first access, which delays a request by about a microsecond. Has no effect
-    /// on systems other than Linux.
+    /// Makes the system map all used memory now, after a restart. Otherwise the system maps each
+    /// page at its first access, which delays a request by about a microsecond. Has no effect on
+    /// systems other than Linux.
     pub fn populate(&self) {
         self.shared.populate();
     }
@@ -331,8 +331,9 @@ impl Cache {
         self.shared.mrc.estimate()
     }
 
-    /// Changes the memory limit. A higher limit takes effect at once. After the limit is lowered,
-    /// [`crate::Maintenance::maintain`] evicts items and returns memory to the system step by step.
+    /// Changes the memory limit. A higher limit takes effect immediately. After the limit is
+    /// lowered, [`crate::Maintenance::maintain`] evicts items and returns memory to the system step
+    /// by step.
     ///
     /// # Errors
     /// [`LimitRefused`]: the limit is above the reserved size, or too low for the index or for the
@@ -354,7 +355,7 @@ impl Cache {
         self.shared.cas_limit.set(words, range.start, range.end);
     }
 
-    /// Returns the number of flushes that took effect, delayed ones included. The cache counts a
+    /// Returns the number of flushes that took effect, delayed flushes included. The cache counts a
     /// flush after it took effect.
     #[must_use]
     pub fn flush_generation(&self) -> u64 {
@@ -371,8 +372,8 @@ impl Cache {
     /// Registers an observer: from now on, the cache calls it for every item that it evicts from
     /// memory. The cache also calls it for items that it writes to flash, but not for items that
     /// return to their copy on flash without a write, or that the flash tier drops. Only the first
-    /// call has an effect. If the observer panics, the process aborts, because the item is half
-    /// removed.
+    /// call has an effect. If the observer panics, the process aborts, because the item is only
+    /// partly removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
         // Fails if there is an observer already.
         let _ = self.shared.observer.set(observer);

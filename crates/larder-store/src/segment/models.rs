@@ -132,7 +132,7 @@ fn a_reader_finds_a_key_that_moves_to_its_other_bucket() {
 }
 
 /// Returns the ids that a walk finds. The walk reads each bucket once, and looks up the keys that
-/// moved behind it.
+/// moved to buckets that it had already read.
 fn walked(index: &Index<Plain>) -> Vec<u64> {
     let id = |word: IndexWord| word.offset() as u64 / 8;
     let walk = index.walks.begin();
@@ -238,8 +238,8 @@ fn store(handle: &mut Handle, name: &[u8], value: &[u8]) {
         fetched: false,
         tags: NewTags::None,
     };
-    // The write waits for another thread to end its batch. A schedule may delay that for so long
-    // that the write is refused.
+    // The write waits for another thread to end its batch. A schedule may delay the end of that
+    // batch for so long that the write is refused.
     loop {
         handle.begin_batch(NOW);
         let stored = handle.update(key(handle, name), &mut None, |_| (put(), ()));
@@ -455,7 +455,7 @@ fn holds(handle: &mut Handle, now: Seconds, name: &[u8], owner: u8) -> bool {
 }
 
 /// Checks that flushed items are not copied to later segments. Two threads flush at the same time,
-/// while a third one moves items. Nothing is evicted here.
+/// while a third thread moves items. Nothing is evicted here.
 #[test]
 fn flushed_items_are_missed_and_later_ones_stay() {
     const OLD: u8 = 8;
@@ -470,7 +470,7 @@ fn flushed_items_are_missed_and_later_ones_stay() {
             let (cache, flushes) = (cache.clone(), Arc::clone(&flushes));
             thread::spawn(move || {
                 let mut handle = cache.handle();
-                // This opens a segment, which the flush then invalidates.
+                // This store opens a segment, which the flush then invalidates.
                 store(&mut handle, &[b'b', owner], &pattern(owner));
                 handle.flush(None);
                 // The other thread's flush may still invalidate the next item.
@@ -782,8 +782,8 @@ fn items_that_replace_dead_records_outlive_movers() {
     });
 }
 
-/// Two handles with the same block would both write to it, and one key would show the other's
-/// value.
+/// Two handles with the same block would both write to it, and a lookup of one key would find the
+/// value of the other key.
 #[test]
 fn handles_do_not_replace_the_same_dead_record() {
     explore(600, || {

@@ -13,14 +13,14 @@
 //! │ fingerprint │ used │ generation   │               │ position│ generation   │
 //! └─────────────┴──────┴──────────────┘               └─────────┴──────────────┘
 //! ```
-//! The table is made for the first tag, in segments of its own. Their number is a power of two.
-//! They take at most a 64th of the limit and at most 16 MiB, but at least one segment. The hash of
-//! a tag selects two buckets of eight words. The tag is in the bucket that was emptier when it was
-//! added. If all sixteen words are in use, a new tag displaces the least used tag among them, and
-//! takes the next generation of its word. So the items of a displaced tag are flushed as if the tag
-//! had been dropped: too early, but never too late. Dropping a tag may also flush the items of
-//! another tag with a common bucket and the same fingerprint. In practice generations never wrap:
-//! 40 bits last for 34 years at a thousand drops a second.
+//! The table is made for the first tag, in segments of its own. The number of these segments is a
+//! power of two. The table takes at most a 64th of the limit and at most 16 MiB, but at least one
+//! segment. The hash of a tag selects two buckets of eight words. The tag is in the bucket that was
+//! emptier when it was added. If all sixteen words are in use, a new tag displaces the least used
+//! tag among them, and takes the next generation of its word. So the items of a displaced tag are
+//! flushed as if the tag had been dropped: too early, but never too late. Dropping a tag may also
+//! flush the items of another tag with a common bucket and the same fingerprint. In practice
+//! generations never wrap: 40 bits last for 34 years at a thousand drops a second.
 //!
 //! Two threads may add the same tag at the same time, each in a different word. A drop therefore
 //! changes every word of the tag.
@@ -111,7 +111,7 @@ impl Candidates {
     }
 }
 
-fn loaded((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
+fn load_entry((position, word): (usize, &AtomicU64)) -> (usize, Entry) {
     (position, Entry(word.load(Ordering::Acquire)))
 }
 
@@ -156,7 +156,7 @@ impl Table {
     /// displaced another tag.
     fn enter_tag(&self, candidates: &Candidates) -> (Tag, bool) {
         loop {
-            let mut entries = self.tag_words(candidates).map(loaded);
+            let mut entries = self.tag_words(candidates).map(load_entry);
             if let Some((position, entry)) = entries.find(|(_, entry)| candidates.has(*entry)) {
                 // If another thread changes the word first, this use is not counted.
                 if entry.used() < USED_MAX {
@@ -164,7 +164,7 @@ impl Table {
                 }
                 return (Tag::new(position, entry.generation()), false);
             }
-            let entries: Vec<_> = self.tag_words(candidates).map(loaded).collect();
+            let entries: Vec<_> = self.tag_words(candidates).map(load_entry).collect();
             if entries.iter().any(|(_, entry)| candidates.has(*entry)) {
                 continue;
             }
@@ -284,8 +284,8 @@ impl Handle {
         Ok(tag)
     }
 
-    /// Makes the table for the first tag. While another handle makes it or grows the index, waits
-    /// at most [`WAITS_MAX`] times. Then refuses the tag.
+    /// Makes the table for the first tag. While another handle makes the table or grows the index,
+    /// waits at most [`WAITS_MAX`] times. After that, refuses the tag.
     #[cold]
     fn make_tag_table(&mut self) -> Result<(), Refusal> {
         let shared = std::sync::Arc::clone(&self.shared);

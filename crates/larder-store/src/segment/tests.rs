@@ -48,7 +48,7 @@ fn set(handle: &mut Handle, name: &[u8], value: &[u8], expiry: Expiry) -> Result
     handle.update(key(handle, name), &mut None, |_| (put(), ())).map(|updated| updated.cas)
 }
 
-fn whole(item: &Item<'_, ChainLease>) -> Vec<u8> {
+fn whole_value(item: &Item<'_, ChainLease>) -> Vec<u8> {
     match &item.value {
         Value::Whole(bytes) => bytes.to_vec(),
         Value::Large(lease) => {
@@ -62,7 +62,7 @@ fn whole(item: &Item<'_, ChainLease>) -> Vec<u8> {
 }
 
 fn get(handle: &mut Handle, name: &[u8]) -> Lookup<Vec<u8>> {
-    handle.get(key(handle, name), Access::Tracked, whole)
+    handle.get(key(handle, name), Access::Tracked, whole_value)
 }
 
 fn append(handle: &mut Handle, name: &[u8], more: &[u8]) -> Result<(), Refusal> {
@@ -87,7 +87,7 @@ fn fill(handle: &mut Handle, names: std::ops::Range<u32>) {
     }
 }
 
-fn held(handle: &mut Handle, names: std::ops::Range<u32>) -> usize {
+fn count_found(handle: &mut Handle, names: std::ops::Range<u32>) -> usize {
     handle.begin_batch(NOW);
     let hits = names.filter(|i| match get(handle, &i.to_le_bytes()) {
         Lookup::Hit(value) => {
@@ -115,22 +115,22 @@ fn a_higher_limit_holds_more_and_a_lower_one_gives_memory_back() {
     let cache = growable(8, 64);
     let mut handle = cache.handle();
     fill(&mut handle, 0..20_000);
-    let at_first = held(&mut handle, 0..20_000);
+    let at_first = count_found(&mut handle, 0..20_000);
     assert!((5000..8000).contains(&at_first), "{at_first}");
     cache.set_limit(32 << 20).unwrap();
     fill(&mut handle, 0..20_000);
-    assert_eq!(held(&mut handle, 0..20_000), 20_000, "all items fit under the raised limit");
+    assert_eq!(count_found(&mut handle, 0..20_000), 20_000, "all items fit under the raised limit");
     assert_eq!(cache.gauges().limit_bytes, 32 << 20);
     cache.set_limit(24 << 20).unwrap();
     settle(&mut handle);
-    assert_eq!(held(&mut handle, 0..20_000), 20_000, "all items still fit");
+    assert_eq!(count_found(&mut handle, 0..20_000), 20_000, "all items still fit");
     cache.set_limit(8 << 20).unwrap();
     settle(&mut handle);
     assert!(cache.gauges().used_bytes <= 8 << 20);
-    let left = held(&mut handle, 0..20_000);
+    let left = count_found(&mut handle, 0..20_000);
     assert!(left > 5000, "{left}");
     fill(&mut handle, 20_000..21_000);
-    assert!(held(&mut handle, 20_000..21_000) > 500, "writes continue");
+    assert!(count_found(&mut handle, 20_000..21_000) > 500, "writes continue");
     assert!(cache.gauges().used_bytes <= 8 << 20);
 }
 
@@ -143,7 +143,7 @@ fn a_small_cache_under_a_large_limit_stays_small() {
     for name in names {
         fill(&mut handle, name..name + 1);
     }
-    assert_eq!(held(&mut handle, 0..1024), 1024);
+    assert_eq!(count_found(&mut handle, 0..1024), 1024);
     let used = handle.shared.alloc().ever_used() * handle.shared.segment_len();
     assert!(used < 4 << 20, "{used}");
 }
@@ -233,7 +233,7 @@ fn under_a_lower_limit_without_eviction_everything_stays() {
     fill(&mut handle, 0..10_000);
     cache.set_limit(8 << 20).unwrap();
     (0..1000).for_each(|_| _ = handle.maintain(NOW));
-    assert_eq!(held(&mut handle, 0..10_000), 10_000);
+    assert_eq!(count_found(&mut handle, 0..10_000), 10_000);
     let refused = (10_000..20_000_u32)
         .find(|i| set(&mut handle, &i.to_le_bytes(), &[0; 1000], Expiry::Never).is_err());
     assert!(refused.is_some_and(|i| i < 13_000), "{refused:?}");

@@ -1,10 +1,10 @@
 //! The walk over all items, a few buckets at a time and without a lock.
 //!
 //! The walk visits each item that exists during the whole walk at least once, because the index
-//! reports the items that move behind the walk (`index::moved_items`). It may visit an item twice
-//! if the item moves. It reads items on flash while it continues (`flash_read::walk_reads`), a
-//! bounded number at a time. The walk does not visit an item that can't be read, or a large item
-//! for whose value no memory is free.
+//! reports the items that move to buckets that the walk has already read (`index::moved_items`).
+//! The walk may visit an item twice if the item moves. The walk reads items on flash while it
+//! continues (`flash_read::walk_reads`), a bounded number at a time. The walk does not visit an
+//! item that can't be read, or a large item for whose value no memory is free.
 
 use super::cache::shared::Shared;
 use super::flash_read::walk_reads::{OUTSTANDING_MAX, WalkReads};
@@ -118,7 +118,8 @@ impl Walk {
         self.moved.clear();
     }
 
-    /// Returns whether [`OUTSTANDING_MAX`] or more reads are pending, so that none may be added.
+    /// Returns whether [`OUTSTANDING_MAX`] or more reads are pending, so that the walk must not add
+    /// another read.
     fn is_full(&self) -> bool {
         self.seeking.len() >= OUTSTANDING_MAX
     }
@@ -150,8 +151,8 @@ impl Handle {
             if walk.moved.is_empty() { WalkState::Waiting } else { WalkState::More }
         } else {
             // At most half of the step is for moved items, so that each step also reads buckets.
-            // This does not bound the length of the walk: each loss of reports starts the stripe
-            // again.
+            // The number of steps of a walk has no bound, because each loss of reports starts the
+            // stripe again.
             visited += self.visit_moved(walk, items / 2, &mut visit);
             self.walk_buckets(walk, items, visited, &mut visit)
         };
@@ -188,7 +189,7 @@ impl Handle {
                 continue;
             };
             // The walk reads the length of the index after each group of buckets, because a split
-            // may have moved items from these buckets to new ones.
+            // may have moved items from these buckets to new buckets.
             let index = &walk.shared.index;
             let left = index.len().saturating_sub(bucket).div_ceil(index.stripes());
             if left == 0 {

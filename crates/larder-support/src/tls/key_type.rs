@@ -18,11 +18,11 @@ const IDENTIFIERS: [(&[u8], &str); 7] = [
 ];
 const RSA: &str = "an RSA key";
 
-/// The object identifier is within the first 120 bytes of a key.
+/// The length, in bytes, of the start of a key that contains the object identifier.
 const HEAD_LEN: usize = 120;
 
-/// Returns the message about a key that cannot be used: its type, if that is known, the supported
-/// types, and the error.
+/// Returns the message about a key that cannot be used. The message contains the type of the key,
+/// the supported types, and the error.
 pub(super) fn explain_unsupported(type_name: Option<&str>, error: &rustls::Error) -> String {
     let type_name = type_name.unwrap_or("a key of an unknown type");
     format!("this is {type_name}; {SUPPORTED} are supported ({error})")

@@ -32,13 +32,13 @@ const NONBLOCKING: i32 = nix::libc::O_NONBLOCK;
 pub enum LoadError {
     /// TLS is required, and `ssl_chain_cert` is missing.
     NoChain,
-    /// The option in this field needs `ssl_ca_cert`.
+    /// The option with this name requires `ssl_ca_cert`, which is missing.
     NoAuthority(&'static str),
-    /// The file of the server's certificates is invalid. Contains its path and the reason.
+    /// The file of the server's certificates is invalid. The fields are its path and the reason.
     Chain(PathBuf, String),
-    /// The file of the server's key is invalid. Contains its path and the reason.
+    /// The file of the server's key is invalid. The fields are its path and the reason.
     Key(PathBuf, String),
-    /// The file of certificate authorities is invalid. Contains its path and the reason.
+    /// The file of certificate authorities is invalid. The fields are its path and the reason.
     Authority(PathBuf, String),
     /// The system's random generator failed, or rustls does not support the options.
     Unusable(Error),
@@ -46,17 +46,17 @@ pub enum LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (file, path, why) = match self {
+        let (file, path, reason) = match self {
             Self::NoChain => return f.write_str("-Z needs a certificate: -o ssl_chain_cert=FILE"),
             Self::NoAuthority(option) => {
                 return write!(f, "{option} requests certificates: -o ssl_ca_cert=FILE is needed");
             }
             Self::Unusable(error) => return write!(f, "TLS is unavailable: {error}"),
-            Self::Chain(path, why) => ("certificate chain", path, why),
-            Self::Key(path, why) => ("key", path, why),
-            Self::Authority(path, why) => ("CA certificate", path, why),
+            Self::Chain(path, reason) => ("certificate chain", path, reason),
+            Self::Key(path, reason) => ("key", path, reason),
+            Self::Authority(path, reason) => ("CA certificate", path, reason),
         };
-        write!(f, "Error loading the {file}: {} : {why}", path.display())
+        write!(f, "Error loading the {file}: {} : {reason}", path.display())
     }
 }
 
@@ -111,9 +111,9 @@ pub fn load(
     Ok(config)
 }
 
-/// Reads the files in `options` and returns the TLS configuration for connections to servers. Server
-/// certificates are verified against the certificate authorities. The certificate authenticates
-/// this side.
+/// Reads the files in `options` and returns the TLS configuration for connections to servers. The
+/// client verifies server certificates against the authorities of `options.ca_cert`, and presents
+/// the certificate of `options.chain_cert`.
 ///
 /// # Errors
 /// [`LoadError`] for the first option that is missing or whose file is invalid.
@@ -129,17 +129,18 @@ pub fn load_client(
     Ok(builder.with_client_cert_resolver(Arc::new(identity)))
 }
 
-/// Checks that the certificate is valid for the name of this node. Other nodes would refuse any
-/// other certificate.
+/// Checks that the certificate is valid for the name of this node. Other nodes refuse a certificate
+/// for another name.
 ///
 /// # Errors
 /// [`LoadError`]: the certificate is for another name, or its file is invalid.
 pub fn check_node(options: &Tls, node: &str) -> Result<(), LoadError> {
     let path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
-    let bad = |why: String| LoadError::Chain(path.clone(), why);
+    let bad = |reason: String| LoadError::Chain(path.clone(), reason);
     let chain = certificates(path).map_err(bad)?;
     let leaf = chain.first().ok_or(LoadError::NoChain)?;
-    let leaf = ParsedCertificate::try_from(leaf).map_err(|why| bad(explain_certificate(&why)))?;
+    let leaf =
+        ParsedCertificate::try_from(leaf).map_err(|error| bad(explain_certificate(&error)))?;
     let is_for = |name| verify_server_name(&leaf, &name).is_ok();
     if ServerName::try_from(node).is_ok_and(is_for) {
         return Ok(());
@@ -160,22 +161,22 @@ fn versions(min: Version) -> &'static [&'static SupportedProtocolVersion] {
 
 fn identity(options: &Tls, provider: &CryptoProvider) -> Result<CertifiedKey, LoadError> {
     let chain_path = options.chain_cert.as_ref().ok_or(LoadError::NoChain)?;
-    let bad_chain = |why: String| LoadError::Chain(chain_path.clone(), why);
+    let bad_chain = |reason: String| LoadError::Chain(chain_path.clone(), reason);
     let chain = certificates(chain_path).map_err(bad_chain)?;
     let key_path = options.key.as_ref().unwrap_or(chain_path);
-    let bad_key = |why: String| LoadError::Key(key_path.clone(), why);
+    let bad_key = |reason: String| LoadError::Key(key_path.clone(), reason);
     let key = private_key(key_path, options.key_format).map_err(bad_key)?;
     let type_name = key_type::type_name(&key);
-    let unsupported = |why: Error| bad_key(key_type::explain_unsupported(type_name, &why));
+    let unsupported = |error: Error| bad_key(key_type::explain_unsupported(type_name, &error));
     let key = provider.key_provider.load_private_key(key).map_err(unsupported)?;
     let identity = CertifiedKey::new(chain, key);
     match identity.keys_match() {
-        // rustls cannot compare a key with the certificate if the key lacks its public half.
+        // If the key file lacks the public key, rustls cannot compare the key with the certificate.
         Ok(()) | Err(Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(identity),
         Err(Error::InconsistentKeys(_)) => {
             Err(bad_key("the key is not the certificate's".to_owned()))
         }
-        Err(why) => Err(bad_chain(explain_certificate(&why))),
+        Err(error) => Err(bad_chain(explain_certificate(&error))),
     }
 }
 
@@ -226,7 +227,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Describes the fault of a certificate, and the remedy if it is known.
+/// Describes the fault of a certificate, and the remedy if one is known.
 #[must_use]
 pub fn explain_certificate(error: &Error) -> String {
     // rustls has no variant for this error, only a message.
@@ -252,8 +253,8 @@ fn explain(error: pem::Error, text: &[u8]) -> String {
     }
 }
 
-/// Describes the fault of a PEM file that has no section of this kind. Adds the remedy if the file
-/// has a section of a similar kind.
+/// Describes the fault of a PEM file without a section of the kind `kind`. Adds the remedy if the
+/// file has a section of a similar kind.
 fn missing_section(text: &[u8], kind: &str) -> String {
     let has = |label: &str| text.windows(label.len()).any(|part| part == label.as_bytes());
     match kind {
@@ -283,17 +284,17 @@ fn verifier(
         ClientCertificates::Optional => builder.allow_unauthenticated(),
         ClientCertificates::None | ClientCertificates::Required => builder,
     };
-    let bad = |why: String| LoadError::Authority(path.clone(), why);
-    builder.build().map(Some).map_err(|why| bad(why.to_string()))
+    let bad = |reason: String| LoadError::Authority(path.clone(), reason);
+    builder.build().map(Some).map_err(|error| bad(error.to_string()))
 }
 
 /// Reads the certificate authorities. Returns the path of their file and their certificates.
 fn authorities(options: &Tls) -> Result<(&PathBuf, RootCertStore), LoadError> {
     let path = options.ca_cert.as_ref().ok_or(LoadError::NoAuthority("ssl_verify_mode"))?;
-    let bad = |why: String| LoadError::Authority(path.clone(), why);
+    let bad = |reason: String| LoadError::Authority(path.clone(), reason);
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path).map_err(bad)? {
-        roots.add(certificate).map_err(|why| bad(why.to_string()))?;
+        roots.add(certificate).map_err(|error| bad(error.to_string()))?;
     }
     Ok((path, roots))
 }

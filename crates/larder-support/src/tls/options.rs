@@ -22,8 +22,8 @@ pub struct Tls {
     /// `ssl_session_cache`: whether the server caches sessions. Clients that do not support session
     /// tickets can then resume sessions, too.
     pub session_cache: bool,
-    /// `ssl_wbuf_size`, in bytes: only shown in statistics, because the server has no write buffer
-    /// of this size.
+    /// `ssl_wbuf_size`, in bytes. The server shows this number in statistics and otherwise ignores
+    /// it.
     pub wbuf_size: u32,
     /// `ssl_handshake_timeout`, Larder's own option: the time limit of a handshake, in seconds;
     /// `None` for the default.

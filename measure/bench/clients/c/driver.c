@@ -91,7 +91,7 @@ struct caller {
     memcached_st *own;
     char key[64];
     size_t key_len;
-    /* Sets alternate between these values. If a get returns the previous value, the check detects it. */
+    /* Sets alternate between these values, so the check detects a get that returns the previous value. */
     char *values[2];
     long errors;
     char first_error[200];

@@ -97,7 +97,7 @@ type caller struct {
 	driver *driver
 	client connections // nil if each operation has a connection of its own
 	key    string
-	// Sets alternate between these values. If a get returns the previous value, judge detects it.
+	// Sets alternate between these values, so judge detects a get that returns the previous value.
 	values [2][]byte
 	errors int
 	first  error

@@ -170,7 +170,7 @@ class Caller:
     def __init__(self, driver, shared, thread):
         self.driver = driver
         self.key = f"bench-{driver.arguments.seed}-{thread}"
-        # Sets alternate between these values. If a get returns the previous value, the check detects it.
+        # Sets alternate between these values, so the check detects a get that returns the previous value.
         self.values = [f"{self.key}-{letter}".encode().ljust(driver.arguments.value_bytes, b".") for letter in "ab"]
         if driver.arguments.mode == "none":
             self.set, self.get = self.set_over_new, self.get_over_new
@@ -259,12 +259,12 @@ class Driver:
 
             def run(thread, caller):
                 barrier.wait()
-                begun = time.perf_counter_ns()
+                start_time = time.perf_counter_ns()
                 for number in range(2):
                     # After a failed set, the stored value is unknown.
                     if not (self.attempt(caller.set, number) and self.attempt(caller.get, number)):
                         return
-                times[thread] = time.perf_counter_ns() - begun
+                times[thread] = time.perf_counter_ns() - start_time
 
             self.in_threads(callers, run)
             if round:
@@ -301,11 +301,11 @@ class Driver:
         for thread in started:
             thread.start()
         barrier.wait()
-        begun, cpu_before = time.perf_counter(), cpu_secs()
+        start_time, cpu_before = time.perf_counter(), cpu_secs()
         barrier.wait()
         for thread in started:
             thread.join()
-        took, cpu = time.perf_counter() - begun, cpu_secs() - cpu_before
+        took, cpu = time.perf_counter() - start_time, cpu_secs() - cpu_before
         errors = self.take_errors()
         micros = sorted(nanos / 1e3 for mine in latencies for nanos in mine)
         count = max(len(micros), 1)
@@ -345,11 +345,11 @@ class Driver:
 
         def rate(beside):
             done.clear()
-            thread, begun = threading.Thread(target=compute), time.perf_counter()
+            thread, start_time = threading.Thread(target=compute), time.perf_counter()
             thread.start()
             beside()
             done.set()
-            took = time.perf_counter() - begun
+            took = time.perf_counter() - start_time
             thread.join()
             return counted[0] / took
 
@@ -359,8 +359,8 @@ class Driver:
     def recovery(self):
         caller = self.callers(1)[0]
         self.line(1, "ready", 1)
-        begun, failing = time.perf_counter(), None
-        while time.perf_counter() - begun < RECOVERY_SECS_MAX:
+        start_time, failing = time.perf_counter(), None
+        while time.perf_counter() - start_time < RECOVERY_SECS_MAX:
             before = time.perf_counter()
             succeeded = self.attempt(caller.set, 0)
             if not succeeded or time.perf_counter() - before >= OUTAGE_SECS_MIN:

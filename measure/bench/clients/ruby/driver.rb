@@ -81,7 +81,7 @@ class Caller
   def initialize(driver, shared, thread)
     @driver = driver
     @key = "bench-#{driver.options[:seed]}-#{thread}"
-    # Sets alternate between these values. If a get returns the previous value, the check detects it.
+    # Sets alternate between these values, so the check detects a get that returns the previous value.
     @values = %w[a b].map { |letter| "#{@key}-#{letter}".ljust(driver.options[:"value-bytes"], ".").b }
     @client = shared || driver.client(1) unless driver.options[:mode] == "none"
   end

@@ -64,17 +64,17 @@ impl Args for CommandList {
 
 impl FromArgMatches for CommandList {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let lines = with_places::<String>(matches, "command");
+        let lines = with_indices::<String>(matches, "command");
         let mut list: Vec<(usize, CommandOptions)> = lines
-            .map(|(place, line)| {
-                (place, CommandOptions { line, ratio: 1, pattern: "R".to_owned() })
+            .map(|(index, line)| {
+                (index, CommandOptions { line, ratio: 1, pattern: "R".to_owned() })
             })
             .collect();
-        for (place, ratio) in with_places::<u32>(matches, "command-ratio") {
-            before(&mut list, place)?.ratio = ratio;
+        for (index, ratio) in with_indices::<u32>(matches, "command-ratio") {
+            before(&mut list, index)?.ratio = ratio;
         }
-        for (place, pattern) in with_places::<String>(matches, "command-key-pattern") {
-            before(&mut list, place)?.pattern = pattern;
+        for (index, pattern) in with_indices::<String>(matches, "command-key-pattern") {
+            before(&mut list, index)?.pattern = pattern;
         }
         Ok(Self(list.into_iter().map(|(_, command)| command).collect()))
     }
@@ -85,13 +85,13 @@ impl FromArgMatches for CommandList {
     }
 }
 
-/// Returns the last command before index `place` of the command line, or an error if no command
+/// Returns the last command before index `index` of the command line, or an error if no command
 /// precedes it.
 fn before(
     list: &mut [(usize, CommandOptions)],
-    place: usize,
+    index: usize,
 ) -> Result<&mut CommandOptions, clap::Error> {
-    let command = list.iter_mut().rev().find(|(command, _)| *command < place);
+    let command = list.iter_mut().rev().find(|(command, _)| *command < index);
     command.map(|(_, command)| command).ok_or_else(|| {
         let message = "--command-ratio and --command-key-pattern apply to the --command before them; \
                        put a --command before them";
@@ -100,11 +100,11 @@ fn before(
 }
 
 /// Returns the values of an option, each with its index in the command line.
-fn with_places<T: Clone + Send + Sync + 'static>(
+fn with_indices<T: Clone + Send + Sync + 'static>(
     matches: &ArgMatches,
     name: &str,
 ) -> impl Iterator<Item = (usize, T)> {
-    let places: Vec<usize> = matches.indices_of(name).into_iter().flatten().collect();
+    let indices: Vec<usize> = matches.indices_of(name).into_iter().flatten().collect();
     let values: Vec<T> = matches.get_many(name).into_iter().flatten().cloned().collect();
-    places.into_iter().zip(values)
+    indices.into_iter().zip(values)
 }

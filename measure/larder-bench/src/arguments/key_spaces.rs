@@ -13,7 +13,7 @@ use std::path::Path;
 /// histograms in each thread.
 const KEY_SPACES_MAX: usize = 100;
 
-/// Names that no key space may have, because they are names of rows in the results.
+/// Names that key spaces cannot have, because rows of the results have these names.
 const RESERVED: [&str; 3] = ["set", "get", "total"];
 
 #[derive(Deserialize)]

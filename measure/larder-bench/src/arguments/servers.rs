@@ -39,7 +39,7 @@ impl Arguments {
             .filter(|address| !self.ipv4 || address.is_ipv4())
             .filter(|address| !self.ipv6 || address.is_ipv6());
         // Prefers IPv4 addresses. `localhost` can resolve to ::1 first, and a server that listens
-        // only on IPv4 does not answer there.
+        // only on IPv4 does not accept connections to ::1.
         let first = found.next().ok_or_else(|| ArgumentError::NoAddress(host.to_owned()))?;
         Ok(found.find(|other| first.is_ipv6() && other.is_ipv4()).unwrap_or(first))
     }

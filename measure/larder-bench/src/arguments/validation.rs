@@ -37,7 +37,7 @@ impl Arguments {
         let parts = self.reconnect_interval.filter(|n| !n.is_multiple_of(self.pipeline as u64));
         if let (Some(interval), true) = (parts, rate.is_some() || self.find_rate.is_some()) {
             // An open loop schedules full pipelines, and a connection cannot reconnect in the
-            // middle of one.
+            // middle of a pipeline.
             let expected = "a multiple of --pipeline in an open loop";
             return Err(wrong("reconnect-interval", interval, expected));
         }

@@ -15,8 +15,8 @@ pub struct Timeout(pub Option<Duration>);
 pub enum Requests {
     /// A number.
     Count(u64),
-    /// `allkeys`: each connection sends one request per key. If each connection sets its own part
-    /// of the keys, it sends one request per key of the largest part.
+    /// `allkeys`: each connection sends one request per key. If the sets use the partitioned key
+    /// pattern, each connection sends one request per key of the largest part.
     AllKeys,
 }
 

@@ -13,7 +13,7 @@ pub const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 /// clients wait for the server instead of failing.
 pub const OUTAGE_MIN: Duration = Duration::from_millis(250);
 
-/// Measures a client with concurrent callers. These are threads ([`Threads`](super::Threads)) or
+/// Measures a client with concurrent callers. Callers are threads ([`Threads`](super::Threads)) or
 /// tasks of an async runtime.
 pub trait Harness {
     /// The client's name in CSV lines.
@@ -49,8 +49,8 @@ pub trait Harness {
 
     /// Returns the duration of a server outage. The outage begins at the start of the first
     /// operation that fails or takes at least [`OUTAGE_MIN`]. It ends when an operation succeeds:
-    /// the slow operation itself, or a later one. Returns `None` if no such operation succeeds
-    /// within [`RECOVERY_MAX`].
+    /// the slow operation itself, or a later one. Returns `None` if no outage ends within
+    /// [`RECOVERY_MAX`].
     ///
     /// # Errors
     /// The client cannot be created.

@@ -8,8 +8,8 @@ use super::results::Failure;
 pub struct ThreadItem {
     /// The key.
     pub key: String,
-    /// Sets alternate between these values. If a get returns the previous value, the check detects
-    /// it.
+    /// Sets alternate between these values, so the check detects a get that returns the previous
+    /// value.
     values: [Vec<u8>; 2],
 }
 

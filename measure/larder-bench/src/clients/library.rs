@@ -77,8 +77,8 @@ impl Library for Larder {
         keys: &[&str],
         mut visit: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<(), Error> {
-        for (place, item) in client.get_many(keys)?.iter().enumerate() {
-            visit(place, item.as_ref().map(|item| &*item.value));
+        for (index, item) in client.get_many(keys)?.iter().enumerate() {
+            visit(index, item.as_ref().map(|item| &*item.value));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub const MANY: [usize; 2] = [6, 100];
 #[non_exhaustive]
 pub enum Error {
     /// The first get, the creation of a client before a measurement, or an operation of
-    /// [`Measure::Many`] failed. This ends the measurement.
+    /// [`Measure::Many`] failed. The measurement ends.
     #[error("{0}")]
     Client(String),
     /// A get did not return the stored value.

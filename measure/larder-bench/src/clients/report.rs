@@ -114,7 +114,7 @@ impl<'r> Report<'r> {
         writeln!(self.out, "{keys:>13} {cpu_micros:>9.2}")
     }
 
-    /// Reports that operations succeed, so the user may now stop the server.
+    /// Reports that operations succeed, so that the user can stop the server.
     pub(crate) fn ready(&mut self) -> io::Result<()> {
         if self.arguments.csv {
             return self.csv(1, "ready", 1.0);

@@ -6,10 +6,10 @@ use std::time::Duration;
 /// The failure of an operation.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The client returned an error. `times` and `load` count the error of an operation and
-    /// continue. `recovery` continues without counting it.
+    /// The client returned an error. `times` and `load` count the error and continue. `recovery`
+    /// continues without counting the error.
     Client(String),
-    /// A get returned no value, or a value other than the stored value. This ends the run.
+    /// A get returned no value, or a value other than the stored value. The run ends.
     WrongValue {
         /// The key.
         key: String,

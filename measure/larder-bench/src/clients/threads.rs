@@ -55,7 +55,7 @@ impl<L: Library> Harness for Threads<'_, L> {
             let barrier = Barrier::new(threads);
             let results = in_threads(&callers, |caller| {
                 barrier.wait();
-                let begun = Instant::now();
+                let start_time = Instant::now();
                 let mut errors = Errors::default();
                 for number in 0..2 {
                     // After a failed set, the stored value is unknown.
@@ -63,7 +63,7 @@ impl<L: Library> Harness for Threads<'_, L> {
                         errors.count(caller.get(number))?;
                     }
                 }
-                Ok((begun.elapsed(), errors))
+                Ok((start_time.elapsed(), errors))
             });
             for (thread, result) in results.into_iter().enumerate() {
                 let (time, errors) = result?;
@@ -109,10 +109,10 @@ impl<L: Library> Harness for Threads<'_, L> {
             let workers: Vec<_> =
                 callers.iter().map(|caller| scope.spawn(|| run(caller))).collect();
             barrier.wait();
-            let (begun, cpu_before) = (Instant::now(), own_cpu_secs());
+            let (start_time, cpu_before) = (Instant::now(), own_cpu_secs());
             barrier.wait();
             let results: Vec<_> = workers.into_iter().map(joined).collect();
-            (results, own_cpu_secs() - cpu_before, begun.elapsed())
+            (results, own_cpu_secs() - cpu_before, start_time.elapsed())
         });
         Load::of(results, took, cpu_secs)
     }
@@ -140,8 +140,8 @@ impl<L: Library> Harness for Threads<'_, L> {
     fn recovery(&self) -> Result<Option<Duration>, Failure> {
         let shared = self.shared()?;
         let callers = self.callers(shared.as_ref(), 1)?;
-        let (begun, mut failing) = (Instant::now(), None);
-        while begun.elapsed() < RECOVERY_MAX {
+        let (start_time, mut failing) = (Instant::now(), None);
+        while start_time.elapsed() < RECOVERY_MAX {
             let before = Instant::now();
             let succeeded = callers[0].set(0).is_ok();
             if !succeeded || before.elapsed() >= OUTAGE_MIN {

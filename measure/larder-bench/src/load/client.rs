@@ -2,8 +2,8 @@
 //!
 //! A client has one connection to each server, like a client library. The pipeline depth applies to
 //! the client: it limits the outstanding requests of all its connections together. Unless the
-//! pipeline is sliding, the client sends the next batch when the whole previous batch is answered.
-//! So a slow server delays the requests to the other servers.
+//! pipeline is sliding, the client sends the next batch when the whole previous batch is answered,
+//! so a slow server delays the requests to the other servers.
 
 use crate::load::connection::Connection;
 use crate::load::connection::answers::PendingRequest;
@@ -38,8 +38,8 @@ struct Routing {
 }
 
 impl Client {
-    /// Opens the connections of client `index` of the run. If a later step opens them, only
-    /// prepares them.
+    /// Opens the connections of client `index` of the run, or only prepares them if a later step of
+    /// the run opens them.
     ///
     /// # Errors
     /// A connection cannot be opened, or the distribution of keys or the shares of the key spaces
@@ -120,7 +120,7 @@ impl Client {
         self.connections().all(Connection::is_idle)
     }
 
-    /// Returns whether a request remains and may be sent now. A request may be sent if all
+    /// Returns whether a request remains and can be sent now. A request can be sent if all
     /// connections are open and, unless the pipeline is sliding, all replies have arrived.
     #[inline]
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
@@ -187,8 +187,8 @@ impl Client {
         lost
     }
 
-    /// Does the work of [`fill`](Self::fill) for several servers. It is a separate function that is
-    /// never inlined, to keep the code for one server short.
+    /// Does the work of [`fill`](Self::fill) for several servers. This separate, never inlined
+    /// function keeps the code for one server short.
     #[inline(never)]
     fn fill_several(
         &mut self,
@@ -214,7 +214,7 @@ impl Client {
     }
 
     /// Writes one request into the output buffers of its connections. If one of these connections
-    /// is lost, counts its part of the request in `unsent`. Latency counts from `at`.
+    /// is lost, counts that connection's part of the request in `unsent`. Latency counts from `at`.
     pub(crate) fn enqueue(
         &mut self,
         load: &Load,

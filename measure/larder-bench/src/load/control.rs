@@ -7,9 +7,9 @@ use std::time::Duration;
 /// at least every [`CHECK_EVERY`](crate::load::worker::CHECK_EVERY).
 #[derive(Debug)]
 pub(crate) struct Control {
-    /// Whether the run was interrupted. No further requests become due. In an open loop, workers
-    /// still send the requests that are already due. All workers wait briefly for outstanding
-    /// replies.
+    /// Whether the run was interrupted. After an interruption, no further requests become due. In
+    /// an open loop, workers still send the requests that are already due. All workers wait briefly
+    /// for outstanding replies.
     interrupted: AtomicBool,
     /// Whether workers must stop immediately.
     stopped: AtomicBool,

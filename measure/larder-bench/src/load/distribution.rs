@@ -73,7 +73,8 @@ impl KeyRouter {
     }
 }
 
-/// Returns the name of point `number` of a server. Its hash is the position on the ring.
+/// Returns the name of point `number` of a server. The hash of the name is the position of the
+/// point on the ring.
 fn point(server: &NamedServer, number: u32) -> Vec<u8> {
     let NamedServer { host, address } = server;
     match address {

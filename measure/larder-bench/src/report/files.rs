@@ -124,7 +124,7 @@ type Percentiles = BTreeMap<String, BTreeMap<String, f64>>;
 /// One second of a run. The last second can be shorter. Latencies are in microseconds.
 #[derive(Debug, Serialize)]
 struct JsonSecond {
-    /// Which second of the run this is, counted from 0.
+    /// Index of this second in the run, from 0.
     second: usize,
     requests: u64,
     errors: u64,
@@ -217,14 +217,14 @@ pub(crate) fn write_histograms(
     prefix: &str,
     run: usize,
     measured: &Measured,
-    begun: SystemTime,
+    start_time: SystemTime,
 ) -> io::Result<()> {
     for (name, histogram) in &measured.histograms {
         let path = PathBuf::from(format!("{prefix}_run_{run}_{name}.hgrm"));
         write_distribution(histogram, &mut BufWriter::new(File::create(path)?))?;
     }
     let path = format!("{prefix}_run_{run}.hlog");
-    write_log(&measured.by_second, begun, &mut BufWriter::new(File::create(path)?))
+    write_log(&measured.by_second, start_time, &mut BufWriter::new(File::create(path)?))
 }
 
 /// Writes a percentile distribution in the format that HdrHistogram's plotters read, with values in
@@ -255,14 +255,14 @@ fn write_distribution(histogram: &Histogram<u64>, out: &mut impl Write) -> io::R
     out.flush()
 }
 
-fn write_log(by_second: &[Second], begun: SystemTime, out: &mut impl Write) -> io::Result<()> {
+fn write_log(by_second: &[Second], start_time: SystemTime, out: &mut impl Write) -> io::Result<()> {
     // HdrHistogram's tools read only the compressed encoding.
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment("[Histogram log format version 1.3]")
         .add_comment("latencies in nanoseconds")
-        .with_start_time(begun)
-        .with_base_time(begun)
+        .with_start_time(start_time)
+        .with_base_time(start_time)
         .with_max_value_divisor(1e6)
         .begin_log_with(out, &mut serializer)?;
     for (start, second) in by_second.iter().enumerate() {

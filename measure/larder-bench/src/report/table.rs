@@ -90,8 +90,8 @@ pub(crate) fn heading(
 }
 
 /// Returns a number with a noun, in the plural unless the number is 1.
-pub(crate) fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns the runs of a search for the highest rate, and its result.
@@ -261,8 +261,8 @@ pub(crate) fn costs(outcome: &Outcome) -> String {
 }
 
 fn faults(faults: &BTreeMap<String, u64>) -> String {
-    faults.iter().fold(String::new(), |mut text, (what, times)| {
-        let _ = writeln!(text, "FAULT {times} x {what}");
+    faults.iter().fold(String::new(), |mut text, (fault, times)| {
+        let _ = writeln!(text, "FAULT {times} x {fault}");
         text
     })
 }

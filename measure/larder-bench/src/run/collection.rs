@@ -39,8 +39,8 @@ impl Collected {
         }
     }
 
-    /// Adds a worker's report. Calls `progress` each time that as many reports have arrived as
-    /// there are workers. One worker may have sent several of them.
+    /// Adds a worker's report. Calls `progress` whenever as many reports have arrived as there are
+    /// workers, even if one worker has sent several of them.
     pub(super) fn add(&mut self, stats: LoadStats, progress: &mut dyn FnMut(Progress)) {
         self.recent.add(&stats);
         while self.by_second.len() <= stats.second {

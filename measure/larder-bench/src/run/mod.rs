@@ -182,7 +182,7 @@ fn load(
         seconds,
         open_loop: settings.is_open_loop(),
         offered: match settings.rate {
-            // Clients have no bursts before the step at which they connect. So the offered rate is
+            // Clients have no bursts before the step at which they connect, so the offered rate is
             // lower than the rate of the settings.
             Some(rate) if settings.arrivals != Arrivals::Bursts || settings.steps.is_none() => {
                 Some(collected.offered(rate as f64))

@@ -124,9 +124,9 @@ fn recovery_lasts_until_the_server_is_back() {
     let server = Server::memcached();
     let arguments = arguments(server.port, "--csv --measure recovery");
     let (sender, written) = mpsc::channel();
-    // The outage starts with the first failing operation, which can start before the server stops.
-    // So the start of the run is the lower bound for the start of the outage.
-    let begun = std::time::Instant::now();
+    // The outage starts with the first failing operation, which can start before the server stops,
+    // so the start of the run is the lower bound for the start of the outage.
+    let start_time = std::time::Instant::now();
     let running = std::thread::spawn(move || run(&arguments, &mut ChannelWriter(sender)));
     let mut text = String::new();
     while !text.ends_with("ready,1.000\n") {
@@ -136,5 +136,5 @@ fn recovery_lasts_until_the_server_is_back() {
     running.join().unwrap().unwrap();
     text.extend(written.try_iter());
     let outage = figures(&text)["outage_us"];
-    assert!(outage > 0.0 && outage <= begun.elapsed().as_secs_f64() * 1e6, "{text}");
+    assert!(outage > 0.0 && outage <= start_time.elapsed().as_secs_f64() * 1e6, "{text}");
 }

@@ -49,7 +49,7 @@ fn each_command_of_resp_is_sent_in_its_turn() {
             "rpush list __data__ 'a b'",
             "--command",
             "lrange list 0 3",
-        ]; // 10 turns of 6 on each connection
+        ]; // 10 cycles of 6 commands on each connection
         let measured = load(&server, &words);
         let expected =
             [("get", 20, 0, 20), ("lrange", 20, 0, 0), ("rpush", 20, 0, 0), ("set", 60, 0, 0)];

@@ -58,8 +58,8 @@ fn ask(server: &Server, line: &str) -> String {
 /// Returns the keys of a memcached, each with its expiry as a Unix time in seconds, or -1 without
 /// an expiry.
 ///
-/// A dump lacks items that memcached's maintenance thread moves during the dump. So this function
-/// repeats the dump until it has all items.
+/// A dump lacks items that memcached's maintenance thread moves during the dump, so this function
+/// repeats the dump until a dump contains all items.
 fn keys_and_expiries(server: &Server) -> Vec<(String, i64)> {
     let stats = ask(server, "stats");
     let items = stats.lines().find_map(|line| line.strip_prefix("STAT curr_items ")).unwrap();

@@ -64,15 +64,15 @@ fn values_expire_after_their_ttl() {
     let line = "-t 1 -c 1 --key-maximum 9 -n 10 --key-pattern S:S";
     for protocol in MEMCACHED {
         server.load(&format!("-P {protocol} {line} --ratio 1:0 --expiry-range 1-1"));
-        // On a busy machine, memcached's clock can lag, and items then expire late. So the test
+        // On a busy machine, memcached's clock can lag, and items then expire late, so the test
         // repeats the gets until all miss.
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let misses = || {
             let measured = server.load(&format!("-P {protocol} {line} --ratio 0:1"));
             command(&measured, "get").misses
         };
         while misses() < 10 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{protocol}");
+            assert!(start_time.elapsed() < Duration::from_secs(60), "{protocol}");
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -117,13 +117,13 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
         })
     };
     // While the server was stopped for half a second, 1,000 of the 6,000 requests were due, at even
-    // intervals. If the load generator has to wait for a processor at the end, it does not send the
-    // last requests. If the test has to wait for a processor, it stops the server too late. In both
-    // cases, the test repeats the load.
-    let begun = Instant::now();
+    // intervals. If the load generator waits for a processor at the end of the run, it does not
+    // send the last requests. If the test waits for a processor, it stops the server too late. In
+    // both cases, the test repeats the load.
+    let start_time = Instant::now();
     let mut total = stalled();
     let is_disturbed = |total: &Command| total.requests < 5900 || total.latency.max < 450e3;
-    while is_disturbed(&total) && begun.elapsed() < Duration::from_secs(60) {
+    while is_disturbed(&total) && start_time.elapsed() < Duration::from_secs(60) {
         total = stalled();
     }
     assert!((5900..=6002).contains(&total.requests), "{} requests", total.requests);
@@ -137,7 +137,7 @@ fn the_open_loop_includes_the_delay_of_a_stall() {
 #[test]
 fn bursts_that_were_due_during_a_stall_are_sent_later() {
     let server = Server::memcached();
-    let begun = Instant::now();
+    let start_time = Instant::now();
     loop {
         let measured = std::thread::scope(|scope| {
             let line = "-t 1 -c 4 --rate-limiting 500 --test-time 3 --pipeline 4";
@@ -151,12 +151,16 @@ fn bursts_that_were_due_during_a_stall_are_sent_later() {
         let late = measured.histograms["total"].count_between(100_000_000, u64::MAX);
         let total = measured.outcome.total();
         assert!(total.requests <= 6000 && total.latency.max >= 400e3, "{total:?}");
-        // 20 bursts of each connection waited for more than 100 ms. If the load generator had to
-        // wait for a processor, the test repeats the load.
+        // 20 bursts of each connection waited for more than 100 ms. If the load generator waited
+        // for a processor, the test repeats the load.
         if total.requests == 6000 && (60..=1000).contains(&late) {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{late} late of {}", total.requests);
+        assert!(
+            start_time.elapsed() < Duration::from_secs(60),
+            "{late} late of {}",
+            total.requests
+        );
     }
 }
 
@@ -181,10 +185,10 @@ fn the_closed_loop_sends_fewer_requests_during_a_stall() {
 fn the_open_loop_keeps_its_rate() {
     let server = Server::memcached();
     for depth in ["--pipeline 1", "--pipeline 10"] {
-        // If the load generator has to wait for a processor at the end, it does not send the last
-        // requests. The test then repeats the load. A load never sends more requests than the rate
-        // allows.
-        let begun = Instant::now();
+        // If the load generator waits for a processor at the end of the run, it does not send the
+        // last requests. The test then repeats the load. A load never sends more requests than the
+        // rate allows.
+        let start_time = Instant::now();
         loop {
             let measured = server.load(&format!("-t 2 -c 5 --rate 3000 --test-time 2 {depth}"));
             let requests = measured.outcome.total().requests;
@@ -192,7 +196,7 @@ fn the_open_loop_keeps_its_rate() {
             if requests >= 5900 {
                 break;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{depth}: {requests}");
+            assert!(start_time.elapsed() < Duration::from_secs(60), "{depth}: {requests}");
         }
     }
 }

@@ -117,7 +117,7 @@ const PUBLISHED: &[(&str, &str)] = &[
 ];
 
 /// Options of memtier_benchmark that `larder bench` does not implement.
-const NOT_THERE: &[&str] = &[
+const UNSUPPORTED_OPTIONS: &[&str] = &[
     "--cluster-mode",
     "--data-import=file",
     "--data-offset=5",
@@ -177,7 +177,7 @@ fn published_lines_are_accepted() {
 
 #[test]
 fn unsupported_options_are_refused() {
-    for line in NOT_THERE {
+    for line in UNSUPPORTED_OPTIONS {
         assert!(settings(line).is_err(), "{line}");
     }
 }

@@ -286,9 +286,9 @@ fn the_open_loop_keeps_the_times_of_the_trace() {
         (earliest > -0.02 && punctual >= 28).then_some(()).ok_or(late)
     };
     // A busy machine delays some requests. The test then repeats the load.
-    let begun = Instant::now();
+    let start_time = Instant::now();
     while let Err(late) = check() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{late:?}");
+        assert!(start_time.elapsed() < Duration::from_secs(60), "{late:?}");
     }
 }
 

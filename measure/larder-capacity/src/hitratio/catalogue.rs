@@ -175,9 +175,9 @@ const fn mixed(
     NamedWorkload { name, memory_mb, recipe: Recipe::Mixed { requests, sources } }
 }
 
-/// Returns two equal halves: the first fills the cache, and only the second is counted. Otherwise,
-/// the misses of the empty cache would distort the result, unless the replay were much longer. With
-/// such large values, a longer replay would take too much time.
+/// Returns two equal halves: the first fills the cache, and only the second is counted. If the
+/// first half counted too, the misses of the empty cache would distort the result. A much longer
+/// replay would reduce this effect, but takes too much time with such large values.
 const fn log_uniform<'s>(sources: &'s [(f64, Source)]) -> [Phase<'s>; 3] {
     let mixed = Phase::Mixed { requests: MILLION / 10, sources };
     [mixed, Phase::CountFromHere, mixed]

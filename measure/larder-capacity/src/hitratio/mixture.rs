@@ -21,7 +21,7 @@ pub(super) enum Phase<'s> {
     /// Requests all keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
     /// Looks up all keys of a set in reverse order. Only these requests are counted. Neither a
-    /// replay nor a simulated cache stores a key after a miss. So the number of hits equals the
+    /// replay nor a simulated cache stores a key after a miss, so the number of hits equals the
     /// number of keys of the set that the cache still holds.
     LookUp { set: u32, keys: u32, value_bytes: u32 },
     /// Starts the counting of hits and misses. Requests of earlier phases only fill the cache.
@@ -104,7 +104,7 @@ const SET: u64 = 1 << 32;
 struct Mixture {
     random: Xoshiro256PlusPlus,
     /// Number and value size of each key that already occurred.
-    known: RapidHashMap<u64, (u32, u32)>,
+    key_data: RapidHashMap<u64, (u32, u32)>,
     requests: Vec<Request>,
     counted: Counted,
 }
@@ -112,8 +112,8 @@ struct Mixture {
 impl Mixture {
     fn new(seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let (known, requests) = (RapidHashMap::default(), Vec::new());
-        Self { random, known, requests, counted: Counted::All }
+        let (key_data, requests) = (RapidHashMap::default(), Vec::new());
+        Self { random, key_data, requests, counted: Counted::All }
     }
 
     fn add(&mut self, phase: Phase<'_>) -> Result<(), NoDistribution> {
@@ -153,10 +153,16 @@ impl Mixture {
     }
 
     fn request(&mut self, key: u64, sizes: Sizes) {
-        let number = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.key_data.len()).unwrap_or(u32::MAX);
         let random = &mut self.random;
-        let known = self.known.entry(key).or_insert_with(|| (number, sizes.draw(key, random)));
-        self.requests.push(Request { now_ms: 0, key: known.0, size: known.1, ttl_secs: None });
+        let key_data =
+            self.key_data.entry(key).or_insert_with(|| (number, sizes.draw(key, random)));
+        self.requests.push(Request {
+            now_ms: 0,
+            key: key_data.0,
+            size: key_data.1,
+            ttl_secs: None,
+        });
     }
 }
 
@@ -285,13 +291,13 @@ mod tests {
     }
 
     /// Returns the indices of the requests for each key.
-    fn places(requests: &[Request]) -> Vec<Vec<usize>> {
-        let mut places = vec![Vec::new(); requests.len()];
-        for (place, request) in requests.iter().enumerate() {
-            places[request.key as usize].push(place);
+    fn request_indices(requests: &[Request]) -> Vec<Vec<usize>> {
+        let mut indices = vec![Vec::new(); requests.len()];
+        for (index, request) in requests.iter().enumerate() {
+            indices[request.key as usize].push(index);
         }
-        places.retain(|places| !places.is_empty());
-        places
+        indices.retain(|indices| !indices.is_empty());
+        indices
     }
 
     const fn zipf(sizes: Sizes, ranks: Ranks) -> Source {
@@ -301,26 +307,26 @@ mod tests {
     #[test]
     fn twice_is_as_many_new_keys_apart() {
         let requests = mixed(10_000, &[(1.0, Source::Twice { apart: 100, value_bytes: 1 })]);
-        let places = places(&requests);
+        let indices = request_indices(&requests);
         // First, 100 keys have their first request. Then first requests of new keys alternate with
         // second requests of earlier keys.
-        assert_eq!(places.len(), 100 + 9_900 / 2);
-        assert_eq!(&places[0], &[0, 101]);
-        assert_eq!(&places[200], &[300, 501]);
-        assert!(places.iter().all(|places| places.len() <= 2));
+        assert_eq!(indices.len(), 100 + 9_900 / 2);
+        assert_eq!(&indices[0], &[0, 101]);
+        assert_eq!(&indices[200], &[300, 501]);
+        assert!(indices.iter().all(|indices| indices.len() <= 2));
     }
 
     #[test]
     fn sessions_have_two_to_four_requests_and_end() {
         let requests = mixed(60_000, &[(1.0, Source::Sessions { within: 500, value_bytes: 1 })]);
-        let mut places = places(&requests);
-        let mean = requests.len() as f64 / places.len() as f64;
+        let mut indices = request_indices(&requests);
+        let mean = requests.len() as f64 / indices.len() as f64;
         assert!((2.9..3.1).contains(&mean), "{mean}");
         // Sessions near the end of the stream are incomplete.
-        places.retain(|places| places[0] < 59_000);
-        for places in places {
-            assert!((2..=4).contains(&places.len()), "{places:?}");
-            assert!(places[places.len() - 1] - places[0] < 600, "{places:?}");
+        indices.retain(|indices| indices[0] < 59_000);
+        for indices in indices {
+            assert!((2..=4).contains(&indices.len()), "{indices:?}");
+            assert!(indices[indices.len() - 1] - indices[0] < 600, "{indices:?}");
         }
     }
 
@@ -335,7 +341,7 @@ mod tests {
         );
         let small = requests.iter().filter(|request| request.size == 60).count();
         assert!((29_000..31_000).contains(&small), "{small}");
-        let alone = places(&requests).iter().filter(|places| places.len() == 1).count();
+        let alone = request_indices(&requests).iter().filter(|indices| indices.len() == 1).count();
         assert!(alone >= small, "{alone}");
     }
 
@@ -387,8 +393,8 @@ mod tests {
         let stream = stream("", &phases, 7).unwrap();
         assert_eq!(stream.counted, Counted::From(400_000));
         let favourite = |part: &[Request]| {
-            let places = places(part);
-            let most = places.iter().max_by_key(|places| places.len()).unwrap();
+            let indices = request_indices(part);
+            let most = indices.iter().max_by_key(|indices| indices.len()).unwrap();
             (part[most[0]].key, most.len())
         };
         let (before, after) = stream.requests.split_at(400_000);

@@ -68,8 +68,8 @@ pub struct Replayed {
     /// Number of sets that the server rejected.
     pub refused: u64,
     /// Number of hits with a wrong value. Unlike the other counts, it includes the requests that
-    /// only fill the cache. A value of the right key counts as right even if it has the length from
-    /// another request.
+    /// only fill the cache. A value of the correct key counts as correct even if its length is that
+    /// of another request.
     pub wrong: u64,
     /// Duration of the replay.
     pub seconds: f64,

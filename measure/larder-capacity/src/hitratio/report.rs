@@ -92,7 +92,8 @@ fn ratios(server: Option<f64>, others: [f64; 4]) -> String {
     others.iter().fold(server, |line, ratio| format!("{line} {ratio:8.4}"))
 }
 
-/// Returns warnings if the miss ratio of a replay may not be comparable.
+/// Returns warnings about rejected sets, wrong values and delays, which distort the miss ratio of a
+/// replay.
 fn faults(replayed: &Replayed) -> String {
     let mut text = String::new();
     if replayed.refused > 0 {

@@ -16,7 +16,7 @@ pub struct Overheads {
 
 impl Overheads {
     /// Returns the overhead for `optimum` and `bound`: the smaller of the two overheads. With the
-    /// larger overhead, a simulated cache could have fewer misses than both.
+    /// larger overhead, a simulated cache could have fewer misses than `optimum` and `bound`.
     fn least(self) -> u32 {
         self.lru.min(self.s3fifo)
     }

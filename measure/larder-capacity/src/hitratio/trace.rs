@@ -5,8 +5,8 @@
 //! gets and sets are separate lines, gets have no TTL, and a get that missed has no size. For
 //! traces in Twitter's form, the set after a miss uses the key's last recorded size and the TTL of
 //! its last set. If the trace records the key's first size or first set only after the get, the set
-//! after a miss uses those. If the trace records no size of the key, the size is 0. If it records
-//! no set of the key, there is no TTL.
+//! after a miss uses that size or the TTL of that set. If the trace records no size of the key, the
+//! size is 0. If the trace records no set of the key, there is no TTL.
 
 use super::stream::{Counted, Stream};
 use crate::simulate::Request;

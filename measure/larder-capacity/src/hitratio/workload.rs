@@ -198,23 +198,23 @@ impl Keys<'_> {
 struct Objects<'w> {
     workload: &'w Workload,
     random: Xoshiro256PlusPlus,
-    known: RapidHashMap<u64, Request>,
+    objects: RapidHashMap<u64, Request>,
 }
 
 impl<'w> Objects<'w> {
     fn new(workload: &'w Workload) -> Self {
         let random = random(workload.seed.wrapping_add(1));
-        Self { workload, random, known: RapidHashMap::default() }
+        Self { workload, random, objects: RapidHashMap::default() }
     }
 
     fn object(&mut self, key: u64, index: usize) -> Request {
-        if let Some(object) = self.known.get(&key) {
+        if let Some(object) = self.objects.get(&key) {
             return *object;
         }
-        let number = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.objects.len()).unwrap_or(u32::MAX);
         let (size, ttl_secs) = (self.draw_size(index), self.draw_ttl());
         let object = Request { now_ms: 0, key: number, size, ttl_secs };
-        self.known.insert(key, object);
+        self.objects.insert(key, object);
         object
     }
 

@@ -78,7 +78,7 @@ pub fn hits_at_most(requests: &[Request], capacity: u64, value: impl Fn(&Request
 }
 
 /// Returns the total value of the offers `(cost, value)` that fit the budget, the lowest cost per
-/// value first. Of the first offer that does not fit, the fraction that fits counts.
+/// value first. Adds the part of the first remaining offer that still fits.
 fn buy(mut offers: Vec<(f64, f64)>, mut budget: f64) -> f64 {
     offers.retain(|(_, worth)| *worth > 0.0);
     offers.sort_unstable_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));

@@ -1,5 +1,5 @@
-//! The ghosts (hashes of evicted keys) of a simulated cache. They are in buckets like those of the
-//! engine's index.
+//! The ghosts (hashes of evicted keys) of a simulated cache, in buckets like those of the engine's
+//! index.
 
 use larder_store::eviction::{GhostClock, Ghosts};
 
@@ -26,7 +26,7 @@ impl GhostTable {
         self.buckets[bucket] = self.buckets[bucket].remember(hash, epoch);
     }
 
-    /// Removes the ghost of a key. Returns whether the key had one.
+    /// Removes the ghost of a key. Returns whether the key had a ghost.
     pub(super) fn take(&mut self, key: u32) -> bool {
         let (hash, epoch) = (hash(key), self.clock.epoch());
         let bucket = self.bucket_of(hash);

@@ -1,4 +1,4 @@
-//! Simulated caches. They determine the hits and misses of an eviction policy without a server.
+//! Simulated caches, which determine the hits and misses of an eviction policy without a server.
 //!
 //! All caches are look-aside: a request for a key that the cache does not hold is a miss. After a
 //! miss, [`Policy::request`] stores the item unless it is too large or the policy rejects it;

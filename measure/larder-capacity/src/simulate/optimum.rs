@@ -6,8 +6,8 @@ use super::request::Request;
 use rapidhash::RapidHashMap;
 use std::collections::BinaryHeap;
 
-/// Bélády's MIN: evicts the item whose next request is furthest in the future. This can be the item
-/// of the current request.
+/// Bélády's MIN: evicts the item whose next request is furthest in the future. The evicted item can
+/// be that of the current request.
 ///
 /// If all items have the same size and none expires, no cache has fewer misses. Otherwise, a better
 /// policy can exist: see [`super::hits_at_most`].

@@ -20,6 +20,6 @@ pub trait Policy {
         hit
     }
 
-    /// Returns the total size of all stored items, in bytes. It never exceeds the capacity.
+    /// Returns the total size of all stored items in bytes, which never exceeds the capacity.
     fn used(&self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! A simulated S3-FIFO cache with segments. It uses the engine's eviction code
+//! A simulated S3-FIFO cache with segments. The cache uses the engine's eviction code
 //! ([`larder_store::eviction`]), and simulates only the memory.
 //!
 //! Constants of the memory and of cleaning are copies of the engine's constants. When the engine
@@ -21,7 +21,7 @@ pub struct Settings {
     /// Weight of the item size in the choice of the size class to evict from: the class whose
     /// oldest segment has the largest age × (mean item size)^exponent.
     pub size_exponent: f64,
-    /// Number of engine handles. They write round-robin, and each has its own open segments.
+    /// Number of engine handles. The handles write round-robin, and each has its own open segments.
     pub threads: usize,
     /// Size of a segment in bytes; `None` for the engine's default for the capacity.
     pub segment_len: Option<u64>,
@@ -123,7 +123,7 @@ pub struct S3Fifo {
     ghosts: GhostTable,
     handles: Vec<Handle>,
     /// Index of the handle that writes next.
-    turn: usize,
+    next_handle: usize,
     items: Vec<Item>,
     live: u64,
     used: u64,
@@ -156,7 +156,7 @@ impl S3Fifo {
             queues: Queues::new(segments, settings.size_exponent),
             ghosts: GhostTable::new(index_segments * segment_len as usize / 64),
             handles: (0..threads).map(|_| handle()).collect(),
-            turn: 0,
+            next_handle: 0,
             items: Vec::new(),
             live: 0,
             used: 0,
@@ -191,7 +191,7 @@ impl S3Fifo {
                 self.deadlines.push(Reverse((expires_ms, request.key)));
             }
         }
-        self.turn = (self.turn + 1) % self.handles.len();
+        self.next_handle = (self.next_handle + 1) % self.handles.len();
     }
 
     /// Divides an item of `size` bytes into the bytes in its segment and a number of whole
@@ -236,7 +236,7 @@ impl S3Fifo {
     /// Returns an open segment for this kind of item with at least `inline` free bytes, and opens
     /// one if necessary. Returns `None` if no segment is empty.
     fn open_segment(&mut self, kind: Kind, inline: u64) -> Option<u32> {
-        let open = &mut self.handles[self.turn].open;
+        let open = &mut self.handles[self.next_handle].open;
         let kinds = open.iter().map(|(kind, _)| *kind);
         if let Placement::Open(i) = choose_segment(kind, kinds, self.budget) {
             let (_, segment) = open[i];
@@ -248,7 +248,7 @@ impl S3Fifo {
         let segment = self.empty.pop()?;
         // Discards the dead bytes that evictions added to the segment while it was emptied.
         self.segments[segment as usize] = Segment { queue: kind.queue, ..NO_SEGMENT };
-        self.handles[self.turn].open.push((kind, segment));
+        self.handles[self.next_handle].open.push((kind, segment));
         Some(segment)
     }
 
@@ -308,7 +308,7 @@ impl S3Fifo {
     /// Moves or evicts an item. Returns whether the cache still holds it. If no segment has enough
     /// free bytes for an item that should move, evicts the item.
     fn keep(&mut self, key: u32, item: Item, queue: Queue, reason: Reason) -> bool {
-        let limit = &mut self.handles[self.turn].limit;
+        let limit = &mut self.handles[self.next_handle].limit;
         let kept = match reason {
             Reason::Clean => Some((queue, item.freq)),
             Reason::Evict => match limit.verdict(queue, item.freq, item.inline) {
@@ -320,7 +320,7 @@ impl S3Fifo {
         if let (Some(from), Some((queue, freq))) = (item.segment, kept) {
             self.queues.remove_chain(from, item.chained);
             // The engine derives the lifetime class from the remaining TTL. Here, the simulation
-            // has no current time. It derives the class from the time between the start of the
+            // has no current time, so it derives the class from the time between the start of the
             // stream and the expiry.
             if self.write(queue, key, Item { freq, ..item }, 0) {
                 return true;

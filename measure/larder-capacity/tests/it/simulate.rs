@@ -192,8 +192,8 @@ fn large_values_have_chains_of_segments() {
 
 #[test]
 fn the_optimum_keeps_the_keys_that_return_soonest() {
-    // The cache holds two items. After key 3, keys 1 and 2 are requested again, but key 3 is not.
-    // So the cache does not store key 3.
+    // The cache holds two items. After key 3, keys 1 and 2 are requested again, but key 3 is not,
+    // so the cache does not store key 3.
     let keys = [1, 2, 3, 1, 2, 4, 1];
     let requests = stream(&keys.map(|key| (1, key, 10, 0)));
     let hits = play(&mut Optimum::new(20, &requests), &requests, 20);

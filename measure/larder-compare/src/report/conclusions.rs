@@ -25,9 +25,9 @@ pub(crate) fn conclusions(report: &Report<'_>) -> Vec<String> {
     sentences
 }
 
-/// Returns a sentence about a metric. It says for how many combinations of workload, phase, threads
-/// and pipeline each server is the best one, and how many have no clear winner. Returns `None` if
-/// no combination has two servers to compare.
+/// Returns a sentence about a metric. The sentence says for how many combinations of workload,
+/// phase, threads and pipeline each server is the best one, and how many have no clear winner.
+/// Returns `None` if no combination has two servers to compare.
 fn ranking(summary: &Summary, metric: Metric) -> Option<String> {
     let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut places, mut unclear) = (0, 0);

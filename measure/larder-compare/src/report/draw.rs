@@ -108,7 +108,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Plot(error.to_string())
 }
 
-type Drawn<B, T = ()> = Result<T, DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+type DrawResult<B, T = ()> = Result<T, DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 /// A point: its position in pixels of the image, and its tooltip.
 type Spot = (i32, i32, String);
 
@@ -124,7 +124,7 @@ struct Canvas<'c, B: DrawingBackend> {
 }
 
 impl<'c, B: DrawingBackend> Canvas<'c, B> {
-    fn new(area: &'c DrawingArea<B, Shift>, figure: &'c Figure, zoom: i32) -> Drawn<B, Self> {
+    fn new(area: &'c DrawingArea<B, Shift>, figure: &'c Figure, zoom: i32) -> DrawResult<B, Self> {
         // Registering the built-in font cannot fail.
         let _ = register_font(FONT, FontStyle::Normal, UBUNTU_LIGHT);
         let mut canvas = Self { area, figure, zoom, legend: Vec::new(), top: 0 };
@@ -132,7 +132,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(canvas)
     }
 
-    fn lay_out_legend(&mut self) -> Drawn<B> {
+    fn lay_out_legend(&mut self) -> DrawResult<B> {
         let (mut x, mut y) = (MARGIN, LEGEND_TOP);
         for words in self.legend_words() {
             let style = self.text_style(BODY, INK);
@@ -158,7 +158,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         words
     }
 
-    fn draw(&self) -> Drawn<B, Vec<Spot>> {
+    fn draw(&self) -> DrawResult<B, Vec<Spot>> {
         self.area.fill(&PAPER)?;
         self.text(&self.figure.title, (MARGIN, 12), TITLE, INK, (HPos::Left, VPos::Top))?;
         self.draw_legend()?;
@@ -172,7 +172,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(spots)
     }
 
-    fn draw_legend(&self) -> Drawn<B> {
+    fn draw_legend(&self) -> DrawResult<B> {
         for (number, (words, (x, y))) in self.legend_words().iter().zip(&self.legend).enumerate() {
             let (colour, at) = match self.figure.series.get(number) {
                 Some(series) => {
@@ -186,7 +186,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    fn draw_vertical_axis(&self) -> Drawn<B> {
+    fn draw_vertical_axis(&self) -> DrawResult<B> {
         let figure = self.figure;
         let unit = format!("{}, {} scale", figure.unit.name(), figure.scale.name());
         self.text(&unit, (MARGIN, self.top - 24), BODY, MUTED, (HPos::Left, VPos::Center))?;
@@ -199,7 +199,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         Ok(())
     }
 
-    fn draw_horizontal_axis(&self) -> Drawn<B> {
+    fn draw_horizontal_axis(&self) -> DrawResult<B> {
         let bottom = SIZE.1 - BOTTOM;
         self.line(&[(LEFT, bottom), (SIZE.0 - RIGHT, bottom)], MUTED, 1)?;
         let below = (HPos::Center, VPos::Top);
@@ -212,7 +212,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         self.text(self.figure.varies, (middle, SIZE.1 - 24), BODY, INK, below)
     }
 
-    fn draw_series(&self, number: usize) -> Drawn<B, Vec<Spot>> {
+    fn draw_series(&self, number: usize) -> DrawResult<B, Vec<Spot>> {
         let series = &self.figure.series[number];
         let colour = style::server(series.place);
         let xs: Vec<i32> = (0..series.points.len()).map(|tick| self.x(tick, number)).collect();
@@ -251,22 +251,22 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
     }
 
     /// Draws a vertical bar from the minimum to the maximum.
-    fn whisker(&self, x: i32, least: i32, most: i32, colour: RGBColor) -> Drawn<B> {
+    fn whisker(&self, x: i32, least: i32, most: i32, colour: RGBColor) -> DrawResult<B> {
         self.line(&[(x, least), (x, most)], colour, 1)?;
         self.line(&[(x - 4, least), (x + 4, least)], colour, 1)?;
         self.line(&[(x - 4, most), (x + 4, most)], colour, 1)
     }
 
-    /// Draws a cross. It is over a server's point if only some of its runs failed, and at the
-    /// bottom if the server has no result.
-    fn cross(&self, (x, y): (i32, i32), colour: RGBColor) -> Drawn<B> {
+    /// Draws a cross. The cross is over the server's point if only some of the runs failed, and at
+    /// the bottom of the plot if the server has no result.
+    fn cross(&self, (x, y): (i32, i32), colour: RGBColor) -> DrawResult<B> {
         self.line(&[(x - 5, y - 5), (x + 5, y + 5)], colour, 2)?;
         self.line(&[(x - 5, y + 5), (x + 5, y - 5)], colour, 2)
     }
 
     /// Draws a server's marker. Markers differ in shape and colour: shapes repeat after five
     /// servers, colours after nine.
-    fn marker(&self, series: &Series, (x, y): (i32, i32)) -> Drawn<B> {
+    fn marker(&self, series: &Series, (x, y): (i32, i32)) -> DrawResult<B> {
         let style = style::server(series.place).filled();
         let corners: &[(i32, i32)] = match series.place % 5 {
             0 => return self.area.draw(&Circle::new(self.zoomed((x, y)), 5 * self.zoom, style)),
@@ -280,7 +280,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         self.area.draw(&Polygon::new(corners, style))
     }
 
-    fn line(&self, points: &[(i32, i32)], colour: RGBColor, width: u32) -> Drawn<B> {
+    fn line(&self, points: &[(i32, i32)], colour: RGBColor, width: u32) -> DrawResult<B> {
         let points: Vec<_> = points.iter().map(|point| self.zoomed(*point)).collect();
         let style = colour.stroke_width(width * self.zoom.unsigned_abs());
         self.area.draw(&PathElement::new(points, style))
@@ -293,7 +293,7 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
         size: i32,
         colour: RGBColor,
         (horizontal, vertical): (HPos, VPos),
-    ) -> Drawn<B> {
+    ) -> DrawResult<B> {
         let style = self.text_style(size, colour).pos(Pos::new(horizontal, vertical));
         self.area.draw(&Text::new(words, self.zoomed(at), style))
     }
@@ -329,8 +329,8 @@ impl<'c, B: DrawingBackend> Canvas<'c, B> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "places within a plot")]
-fn pixels(place: f64) -> i32 {
-    place.round() as i32
+fn pixels(value: f64) -> i32 {
+    value.round() as i32
 }
 
 /// Returns the ranges of points that a line connects: each has at least two adjacent points with

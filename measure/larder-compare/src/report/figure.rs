@@ -17,7 +17,6 @@ pub(crate) struct Figure {
     pub(crate) scale: Scale,
     /// The unit of the vertical axis.
     pub(crate) unit: Unit,
-    /// The vertical axis.
     pub(crate) axis: Axis,
     /// Title of the horizontal axis.
     pub(crate) varies: &'static str,
@@ -60,7 +59,7 @@ pub(crate) struct Point {
 impl Figure {
     /// Returns the plot of a metric in a view.
     pub(crate) fn of(summary: &Summary, view: &View, metric: Metric, scale: Scale) -> Self {
-        let (ticks, tables) = places(summary, view, metric);
+        let (ticks, tables) = ticks_and_tables(summary, view, metric);
         let series = series(summary, &tables, metric);
         let spreads = series.iter().flat_map(|series| &series.points);
         let values = spreads.filter_map(|point| point.spread).flat_map(|s| [s.min, s.max]);
@@ -178,15 +177,15 @@ fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> 
     Spread::of(courses.iter().filter_map(of_run).collect())
 }
 
-/// Returns the ticks and tables of a view, except combinations in which servers have results but
-/// not in this metric.
-fn places(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
+/// Returns the ticks and tables of a view. Omits combinations whose servers have results, but none
+/// in this metric.
+fn ticks_and_tables(summary: &Summary, view: &View, metric: Metric) -> (Vec<String>, Vec<usize>) {
     let means = |table: &usize| {
         let metrics = summary.tables[*table].metrics();
         metrics.is_empty() || metrics.contains(&metric)
     };
-    let places = view.ticks.iter().cloned().zip(view.tables.iter().copied());
-    places.filter(|(_, table)| means(table)).unzip()
+    let combinations = view.ticks.iter().cloned().zip(view.tables.iter().copied());
+    combinations.filter(|(_, table)| means(table)).unzip()
 }
 
 fn series(summary: &Summary, tables: &[usize], metric: Metric) -> Vec<Series> {

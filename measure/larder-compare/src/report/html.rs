@@ -101,9 +101,9 @@ fn servers(report: &Report<'_>) -> Markup {
         h2 #servers { "Servers" }
         div.wide { table {
             tr { th { "server" } th { "version" } th { "command" } }
-            @for (place, (server, entry)) in setup.servers.iter().zip(&setup.suite.servers).enumerate() {
+            @for (index, (server, entry)) in setup.servers.iter().zip(&setup.suite.servers).enumerate() {
                 tr {
-                    td.name { (swatch(place)) (server.name)
+                    td.name { (swatch(index)) (server.name)
                         @if server.name == setup.suite.baseline { " (baseline)" } }
                     @if server.program.is_some() {
                         td { (server.version.as_deref().unwrap_or("unknown")) }
@@ -123,8 +123,8 @@ fn typed(command: &[String]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn swatch(place: usize) -> Markup {
-    html! { span.swatch style={ "background:" (style::hex(style::server(place))) } {} }
+fn swatch(index: usize) -> Markup {
+    html! { span.swatch style={ "background:" (style::hex(style::server(index))) } {} }
 }
 
 fn section(number: usize, view: &View, drawings: &[Drawing]) -> Markup {
@@ -149,10 +149,10 @@ fn numbers(report: &Report<'_>, number: usize, table: &Table) -> Markup {
         @if let Some(crowd) = crowd(report, table) { p.notes { (crowd) } }
         div.wide { table {
             tr { th { "server" } @for metric in &metrics { th.number { (head(*metric)) } } }
-            @for (place, row) in table.rows.iter().enumerate() {
+            @for (index, row) in table.rows.iter().enumerate() {
                 @if !matches!(row.standing, ServerResult::Absent) {
                     tr {
-                        td.name { (swatch(place)) (row.server)
+                        td.name { (swatch(index)) (row.server)
                             @if !marks(row).is_empty() { br; small { (marks(row)) } } }
                         (cells(row, &metrics))
                     }

@@ -41,7 +41,7 @@ impl MeanPlot {
 
     /// Returns the plot of means with their standard deviations by number of threads. The lower
     /// ends of the bars do not influence the range of the axis, because a mean minus its deviation
-    /// can be negative. Bars end at the lower end of the axis.
+    /// can be negative. The lower end of the axis cuts off longer bars.
     fn figure(&self) -> Figure {
         let point = |name: &str, threads: u32, found: Option<(f64, f64)>| {
             let spread = found.and_then(|(mean, deviation)| {

@@ -32,8 +32,8 @@ const SERVERS: [RGBColor; 9] = [
 ];
 
 /// Returns the colour of the server at this index of the suite.
-pub(crate) fn server(place: usize) -> RGBColor {
-    SERVERS[place % SERVERS.len()]
+pub(crate) fn server(index: usize) -> RGBColor {
+    SERVERS[index % SERVERS.len()]
 }
 
 /// Returns the colour in HTML notation.

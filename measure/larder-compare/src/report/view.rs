@@ -35,8 +35,8 @@ const THREADS: Dimension = (
     |place| format!("{} · {} · pipeline {}", place.workload, place.phase, place.pipeline),
 );
 
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 impl View {
@@ -91,14 +91,17 @@ impl View {
     /// Returns the metrics to plot in this view.
     pub(crate) fn metrics(&self, summary: &Summary) -> Vec<Metric> {
         let tables = || self.tables.iter().map(|number| &summary.tables[*number]);
-        let there = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
-        Metric::ALL.into_iter().filter(|metric| metric.is_compared() && there(metric)).collect()
+        let is_measured = |metric: &Metric| tables().any(|table| table.metrics().contains(metric));
+        Metric::ALL
+            .into_iter()
+            .filter(|metric| metric.is_compared() && is_measured(metric))
+            .collect()
     }
 }
 
 /// Returns the heading of a table.
-pub(crate) fn heading(place: &Combination) -> String {
-    let Combination { workload, phase, threads, pipeline } = place;
+pub(crate) fn heading(combination: &Combination) -> String {
+    let Combination { workload, phase, threads, pipeline } = combination;
     let plural = if *threads == 1 { "" } else { "s" };
     format!("{workload} · {phase} · {threads} thread{plural} · pipeline {pipeline}")
 }

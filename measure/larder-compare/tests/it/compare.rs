@@ -216,7 +216,7 @@ fn a_signal_ends_the_server_too() {
     assert!(bench.records().is_empty(), "an interrupted measurement has no record");
 }
 
-/// The script itself uses almost no CPU time. So a cost above 0.5 µs per request can only be
+/// The script itself uses almost no CPU time, so a cost above 0.5 µs per request can only be
 /// memcached's.
 #[test]
 fn the_cost_of_a_server_that_a_script_starts_is_known() {

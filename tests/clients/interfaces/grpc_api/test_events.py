@@ -16,8 +16,8 @@ pytestmark = pytest.mark.larder
 def watched(cache, count, act, **filter):
     """Returns the first `count` events that `act` causes."""
     stream = cache.Watch(**filter)
-    # A watch starts some time after the call, and the server does not report its start. So this function repeats a
-    # change of the key `probe` until it receives an event for this key.
+    # A watch starts some time after the call, and the server does not report its start. This function therefore repeats
+    # a change of the key `probe` until it receives an event for this key.
     seen, ready = [], threading.Event()
 
     def collect():

@@ -1,4 +1,4 @@
-"""Items over gRPC. They are the same items as over memcached's protocol."""
+"""Items over gRPC, which are the same items as over memcached's protocol."""
 
 import concurrent.futures
 import os

@@ -35,10 +35,10 @@ def test_statistics(cache, server):
 
 def test_deadlines(cache):
     assert cache.Get(key=b"k", timeout=30).found is False
-    begun = time.monotonic()
+    start_time = time.monotonic()
     watch = cache.Watch(timeout=0.5)
     assert code(lambda: watch)[0] == "DEADLINE_EXCEEDED"
-    assert 0.4 < time.monotonic() - begun < 10
+    assert 0.4 < time.monotonic() - start_time < 10
 
 
 def test_the_server_enforces_deadlines(server, cache):

@@ -29,8 +29,8 @@ impl ConnectAttempt {
         waiting.drain(..).for_each(|thread| thread.unpark());
     }
 
-    /// Waits for the outcome. After `Ok`, the caller checks the slot again: it has an open
-    /// connection, or the caller has to open one.
+    /// Waits for the outcome. After `Ok`, the caller checks the slot again: the slot has an open
+    /// connection, or the caller has to open a connection.
     ///
     /// # Errors
     /// The attempt failed, the deadline of this call has passed, or this call was interrupted.

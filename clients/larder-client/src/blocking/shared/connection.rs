@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// If at least this many calls to a quick server are under way, a new request stays in the queue
-/// until the next reply arrives. One write then sends it together with other requests.
+/// The minimum number of calls under way to a quick server at which a new request stays in the
+/// queue until the next reply arrives. One write then sends the request together with other
+/// requests.
 const HELD_CALLS_MIN: usize = 2;
 
 /// The length of a reader's buffer, in bytes. The reader fills the buffer without holding the lock,
@@ -126,7 +127,7 @@ impl SharedConnection {
             let call = Arc::clone(&ticket);
             let number = state.queue.push(call, |requests| operation.encode(requests));
             // The reader soon gets its own reply and then sends the queue, so one write carries
-            // this request and later ones.
+            // this request and later requests.
             let waits_for_reply = state.reader.is_none()
                 && state.exchange.len() >= HELD_CALLS_MIN
                 && state.min_latency.is_quick();
@@ -180,7 +181,7 @@ impl SharedConnection {
             Ok(answered) => return output(operation, Ok(answered)),
             Err(lost) => lost.broken(operation.reads()),
         };
-        // An open connection stays usable: it drops the late reply.
+        // An open connection stays usable, because it drops the late reply.
         Err(FailedCall { is_usable: self.is_open(), ..failed })
     }
 
@@ -218,7 +219,8 @@ impl SharedConnection {
     ///
     /// # Errors
     /// The wait was interrupted, or the system reported an error during the wait. A failure of the
-    /// connection is not an error here: each call receives it in its ticket.
+    /// connection is not an error of this function, because each call receives the failure in its
+    /// ticket.
     fn read(
         &self,
         reader: &mut ReadPermit,
@@ -287,7 +289,8 @@ impl SharedConnection {
         let mut wake_list = WakeList::default();
         {
             let mut state = self.lock();
-            // Sends first: the server can process the requests while the next reader wakes up.
+            // Sends first, so that the server can process the requests while the next reader wakes
+            // up.
             self.send(&mut state, &mut wake_list);
             let State { queue, exchange, .. } = &*state;
             let next = exchange.tickets().chain(queue.tickets()).find(|ticket| ticket.is_waiting());

@@ -60,7 +60,7 @@ impl Shared {
 
     /// Starts an operation over one of the connections. `open` opens the connection if necessary.
     /// Sends as many bytes as the socket accepts without waiting, or leaves the request in the
-    /// queue, where later requests can join it for one write.
+    /// queue, so that one write can send it together with later requests.
     ///
     /// # Errors
     /// The operation failed, or its deadline has passed.
@@ -122,7 +122,7 @@ impl Shared {
             let was_used = connection.has_answered.load(Ordering::Relaxed);
             match connection.start(operation) {
                 // Another call has closed the connection since this call selected it, for example
-                // because no caller waited for its replies. This call selects again.
+                // because no caller waited for its replies. This call selects a connection again.
                 Err(lost) if lost.is_echo && Instant::now() < deadline => (),
                 pending => return Ok(Attempt { connection, pending, was_used }),
             }
@@ -141,14 +141,14 @@ impl Shared {
         let connection = slot.connection(deadline, open, &self.wait)?;
         if self.is_closed.load(Ordering::Relaxed) {
             // The client was closed while the connection was being opened. This call may still use
-            // the connection. It is closed when the last caller drops it.
+            // the connection, which is closed when the last caller drops it.
             slot.close(&connection, CloseReason::ClientClosed);
         }
         Ok(connection)
     }
 
     /// Returns the slot with the fewest calls. A slot without calls and without a connection counts
-    /// as one with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
+    /// as a slot with [`CALLS_BUSY`] calls, so a call opens another connection only if no open
     /// connection has fewer calls.
     fn slot(&self) -> &Slot {
         let load = |slot: &&Slot| {

@@ -83,8 +83,8 @@ impl Slot {
         opened
     }
 
-    /// Removes a connection from the slot: the next call opens a new connection. `reason` is the
-    /// reason for closing the removed connection.
+    /// Removes a connection from the slot, so that the next call opens a new connection. `reason`
+    /// is the reason for closing the removed connection.
     pub(super) fn close(&self, connection: &Arc<SharedConnection>, reason: CloseReason) {
         connection.closes(reason);
         self.lock().connection.take_if(|other| Arc::ptr_eq(other, connection));

@@ -43,8 +43,7 @@ impl State {
     }
 
     /// If the ticket of a call by `thread` contains the read permit, moves the permit out of the
-    /// ticket. Otherwise returns `None`. If the permit stayed in the ticket, the reply to that call
-    /// would overwrite the permit.
+    /// ticket, because the reply to that call would overwrite the permit. Otherwise returns `None`.
     pub(super) fn take_from(&self, thread: ThreadId) -> Option<ReadPermit> {
         let mut tickets = self.exchange.tickets().chain(self.queue.tickets());
         tickets

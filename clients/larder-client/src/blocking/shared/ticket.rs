@@ -46,7 +46,7 @@ pub(super) enum Delivery {
     ReadPermit(ReadPermit),
 }
 
-/// The calls whose threads must be unparked once the connection's state is unlocked.
+/// The calls whose threads the client must unpark after it has unlocked the connection's state.
 #[derive(Debug, Default)]
 pub(super) struct WakeList(Vec<Arc<Ticket>>);
 
@@ -71,8 +71,8 @@ impl Ticket {
         }
     }
 
-    /// Moves the read permit out of the ticket if the caller has not taken it. The caller continues
-    /// to wait.
+    /// Moves the read permit out of the ticket if the caller has not taken the permit. The caller
+    /// continues to wait.
     pub(super) fn give_back(&self) -> Option<ReadPermit> {
         let mut state = self.lock();
         match mem::replace(&mut *state, TicketState::Waiting) {

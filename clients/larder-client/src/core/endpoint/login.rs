@@ -28,8 +28,8 @@ impl Login {
         Self { user, password }
     }
 
-    /// Checks the user name. A space ends the name in the protocol, so the name must not contain
-    /// one.
+    /// Checks the user name. A space ends the name in the protocol, so the name must not contain a
+    /// space.
     ///
     /// # Errors
     /// `Login`: the name is empty or contains a space.

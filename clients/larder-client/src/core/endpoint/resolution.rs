@@ -25,7 +25,7 @@ struct Resolved {
 }
 
 impl Endpoint {
-    /// Creates an endpoint. If `addresses` is empty, its name still has to be resolved.
+    /// Creates an endpoint. If `addresses` is empty, the client still has to resolve the name.
     pub(crate) fn new(address: Address, addresses: Vec<SocketAddr>) -> Self {
         let at = (!addresses.is_empty()).then(Instant::now);
         let resolved = Mutex::new(Resolved { addresses, at });
@@ -52,7 +52,7 @@ impl Endpoint {
     }
 
     /// Returns true if the caller must resolve the name again. The function returns true at most
-    /// once per [`RESOLVE_PAUSE`]. The pause then restarts at `now`.
+    /// once per [`RESOLVE_PAUSE`]. If the function returns true, the pause restarts at `now`.
     pub(crate) fn starts_lookup(&self, now: Instant) -> bool {
         let mut resolved = self.resolved();
         let starts =
@@ -69,8 +69,9 @@ impl Endpoint {
     }
 }
 
-/// Returns the time limit for connecting to the next of `left` untried addresses. Each of them gets
-/// an equal share of `time`: an unresponsive address must leave time for the others.
+/// Returns the time limit for connecting to the next of `left` untried addresses. Each of these
+/// addresses gets an equal share of `time`, because an unresponsive address must leave time for the
+/// others.
 pub(crate) fn share(time: Duration, left: usize) -> Duration {
     time / u32::try_from(left.max(1)).unwrap_or(u32::MAX)
 }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// The maximum plaintext length of a TLS record, in bytes (RFC 8446, 5.1).
 const RECORD_LEN_MAX: usize = 16 << 10;
 
-/// After this many receives without plaintext, a read returns `WouldBlock`. Without this limit, a
-/// server that sends only TLS messages could keep a read busy past its deadline.
+/// The number of receives without plaintext after which a read returns `WouldBlock`. Without this
+/// limit, a server that sends only TLS messages could keep a read busy past its deadline.
 const RECEIVED_MAX: usize = 64;
 
 /// Creates the TLS sessions with one server.
@@ -114,9 +114,9 @@ impl Session {
         }
     }
 
-    /// Like [`Read::read`] on the socket. Returns `Ok(0)` also if the server closes the connection
-    /// without `close_notify`: the protocol marks the end of each reply, so a truncated reply is
-    /// detected.
+    /// Like [`Read::read`] on the socket. Also returns `Ok(0)` if the server closes the connection
+    /// without `close_notify`. A truncated reply is still detected, because the protocol marks the
+    /// end of each reply.
     ///
     /// # Errors
     /// `WouldBlock`: the socket has no more data, or [`RECEIVED_MAX`] receives in a row contained
@@ -183,7 +183,8 @@ impl Session {
     }
 
     /// Sends `close_notify`, unless a record is partly sent. Sending `close_notify` would complete
-    /// that record, and the server would carry out a request that the client reports as unsent.
+    /// a partly sent record, and the server would carry out a request that the client reports as
+    /// unsent.
     pub(crate) fn close(&mut self, socket: &mut (impl Read + Write)) {
         if self.buffered_len == 0 {
             self.tls.send_close_notify();
@@ -201,9 +202,9 @@ impl Session {
             received => received?,
         };
         let processed = self.tls.process_new_packets().map_err(describe);
-        // Sends TLS's own messages, such as alerts, unless a record is partly sent. Sending them
-        // would complete that record, and the server would carry out a request that the client
-        // reports as unsent.
+        // Sends TLS's own messages, such as alerts, unless a record is partly sent. Sending these
+        // messages would complete a partly sent record, and the server would carry out a request
+        // that the client reports as unsent.
         let flushed = if self.buffered_len == 0 { self.flush(socket) } else { Ok(false) };
         processed?;
         flushed?;
@@ -333,7 +334,7 @@ mod tests {
         /// Returns the number of received plaintext bytes.
         fn received(&mut self) -> usize {
             let mut bytes = Vec::new();
-            // Ignores the error at the end of the data: the connection is still open.
+            // Ignores the error at the end of the data, because the connection is still open.
             drop(self.tls.reader().read_to_end(&mut bytes));
             bytes.len()
         }
@@ -394,7 +395,7 @@ mod tests {
         peer.room = 1000;
         session.write(&mut peer, &[b'x'; 2000]).unwrap_err();
         peer.room = usize::MAX;
-        // The server sends a key update. The client has to answer it.
+        // The server sends a key update, which the client has to answer.
         peer.tls.refresh_traffic_keys().unwrap();
         assert!(is_quiet(&mut session, &mut peer));
         session.close(&mut peer);

@@ -41,9 +41,9 @@ impl<O: Operation> Operation for Batch<O> {
     }
 
     fn take(&mut self, reply: &Bytes) -> Result<Option<Self::Output>, ReplyFailure> {
-        // The server has carried out the operations before the failed one, and may carry out the
-        // later ones. So the failure of a batch is definite only if the batch has a single
-        // operation.
+        // The server has carried out the operations before the failed operation, and may carry out
+        // the later operations. The failure of a batch is therefore definite only if the batch has
+        // a single operation.
         let is_alone = self.operations.len() == 1;
         let unsure = |failure: ReplyFailure| ReplyFailure {
             is_definite: failure.is_definite && is_alone,

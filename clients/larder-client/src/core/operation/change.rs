@@ -14,9 +14,10 @@ use larder_protocol::encode::{classic, meta};
 #[derive(Clone)]
 pub(crate) struct Delete<'k> {
     pub(crate) key: Key<'k>,
-    /// If set, the item is changed only if it has this CAS.
+    /// The CAS that the item must have. With `None`, the server changes the item unconditionally.
     pub(crate) compare: Option<u64>,
-    /// If set, the item is marked as stale instead of deleted, and this is its new expiry.
+    /// The new expiry with which the server marks the item as stale. With `None`, the server
+    /// deletes the item.
     pub(crate) stale: Option<Exptime>,
 }
 
@@ -124,7 +125,8 @@ pub(crate) struct Count<'k> {
     pub(crate) key: Key<'k>,
     pub(crate) down: bool,
     pub(crate) delta: u64,
-    /// If set, a missing item is created with this number and this expiry.
+    /// The number and the expiry with which the server creates a missing item. With `None`, the
+    /// server creates no item.
     pub(crate) create: Option<(u64, Exptime)>,
 }
 

@@ -29,9 +29,9 @@ fn item(reply: &Bytes, key: Key<'_>, value: &[u8], returned: &AnswerFields<'_>) 
     is_right.then(|| Item { value: reply.slice_ref(value), flags, cas: returned.cas() })
 }
 
-/// Returns the opaque for meta lookups of a key. It is a hash of the key, and the server returns it
-/// with the reply. The client compares the opaque instead of a base64 key, because some versions of
-/// memcached return such keys as raw bytes.
+/// Returns the opaque for meta lookups of a key. The opaque is a hash of the key, and the server
+/// returns it with the reply. The client compares the opaque instead of a base64 key, because some
+/// versions of memcached return such keys as raw bytes.
 pub(crate) fn opaque(key: Key<'_>) -> u64 {
     hash(key.bytes())
 }
@@ -117,7 +117,8 @@ impl<'k, 'a> GetMany<'k, 'a> {
         Self { keys, cas, found: Vec::new(), left: 0 }
     }
 
-    /// Returns the state of a lookup whose requests have been sent. `replies` replies are pending.
+    /// Returns the state of a lookup whose requests have been sent. `replies` is the number of
+    /// pending replies.
     #[cfg(feature = "pipeline")]
     pub(crate) fn sent(keys: &'a [Key<'k>], replies: usize) -> Self {
         Self { left: replies, ..Self::new(keys, false) }

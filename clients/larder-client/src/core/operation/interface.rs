@@ -13,12 +13,12 @@ use std::sync::Arc;
 pub(crate) trait Operation {
     /// The result for the caller.
     type Output;
-    /// Returns whether the operation can be repeated because it changes no value.
+    /// Returns whether the operation changes no value, so that the client may repeat it.
     fn reads(&self) -> bool;
 
     /// Returns the output of a lookup that finds nothing. With
-    /// [`Builder::degrade`](crate::Builder::degrade), it replaces the error of a server fault.
-    /// Returns `None` for operations that report the fault.
+    /// [`Builder::degrade`](crate::Builder::degrade), this output replaces the error of a server
+    /// fault. Returns `None` for operations that report the fault.
     fn empty_output(&self) -> Option<Self::Output> {
         None
     }
@@ -31,8 +31,9 @@ pub(crate) trait Operation {
     /// Adds the requests to a connection.
     fn encode(&mut self, connection: &mut Connection);
 
-    /// Returns whether this [`Answer`] is a valid reply to the operation's commands. It may return
-    /// false for errors: an error that leaves the connection usable is always valid.
+    /// Returns whether this [`Answer`] is a valid reply to the operation's commands. The function
+    /// may return false for error replies, because the client accepts any error reply that leaves
+    /// the connection usable.
     fn fits(answer: &Answer<'_>) -> bool;
 
     /// Interprets the next reply. Returns the output after the last reply, and `None` after earlier
@@ -56,8 +57,8 @@ pub(crate) struct ReplyFailure {
 impl ReplyFailure {
     /// Creates the failure of an unexpected reply. Later replies on the connection cannot be
     /// trusted.
-    pub(crate) fn unexpected(shown: impl Into<Box<str>>) -> Self {
-        Self { kind: ErrorKind::Unexpected(shown.into()), is_fatal: true, is_definite: false }
+    pub(crate) fn unexpected(text: impl Into<Box<str>>) -> Self {
+        Self { kind: ErrorKind::Unexpected(text.into()), is_fatal: true, is_definite: false }
     }
 
     /// Creates the failure for an [`Answer`] that is not a result of the operation. `None` means
@@ -98,10 +99,10 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections";
 /// Interprets a reply that consists of one [`Answer`]. Never returns `Ok(None)`.
 pub(crate) fn one<T>(
     reply: &Bytes,
-    known: impl FnOnce(&Answer<'_>) -> Option<T>,
+    interpret: impl FnOnce(&Answer<'_>) -> Option<T>,
 ) -> Result<Option<T>, ReplyFailure> {
     let answer = Answers(reply).next();
-    let output = answer.as_ref().and_then(known);
+    let output = answer.as_ref().and_then(interpret);
     output.map(Some).ok_or_else(|| ReplyFailure::of(answer.as_ref(), reply))
 }
 

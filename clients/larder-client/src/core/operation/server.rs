@@ -71,7 +71,7 @@ impl Operation for Version {
     }
 }
 
-/// A probe for meta commands. The output is whether the server supports them.
+/// A probe for meta commands. The output is true if the server supports meta commands.
 pub(crate) struct MetaProbe;
 
 impl Operation for MetaProbe {

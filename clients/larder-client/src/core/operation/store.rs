@@ -17,8 +17,8 @@ pub(crate) struct Store<'k, 'v> {
     pub(crate) key: Key<'k>,
     pub(crate) mode: StoreMode,
     pub(crate) item: NewItem<'v>,
-    /// If set, the server stores the item only if the current item has this CAS. The mode must then
-    /// be `Set`.
+    /// The CAS that the current item must have. With `None`, the server does not check the CAS. A
+    /// CAS requires the mode `Set`.
     pub(crate) compare: Option<u64>,
 }
 

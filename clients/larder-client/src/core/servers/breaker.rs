@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 const FAULTS_MAX: u32 = 5;
 /// The first pause. Each further pause is double the previous pause, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// The longest pause. It lets the client detect a recovered server within two seconds, even if a
-/// connection attempt starts just before the recovery and fails 250 ms later.
+/// The longest pause. With this limit, the client detects a recovered server within two seconds,
+/// even if a connection attempt starts just before the recovery and fails 250 ms later.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The random variation of each pause, as a fraction of the pause. It keeps clients from retrying
-/// at the same time.
+/// The random variation of each pause, as a fraction of the pause. The variation prevents clients
+/// from retrying at the same time.
 const JITTER: f64 = 0.25;
 /// The time for which a probe without a result blocks the next probe.
 const PROBE_TIME: Duration = Duration::from_secs(5);
@@ -28,7 +28,8 @@ const PROBE_TIME: Duration = Duration::from_secs(5);
 pub(crate) struct Breaker {
     /// The number of faults since the last reply.
     faults: u32,
-    /// The number of pauses since the last reply. It determines the length of the next pause.
+    /// The number of pauses since the last reply. This number determines the length of the next
+    /// pause.
     pauses: u32,
     /// The breaker admits no call before this time: the end of the pause, or the time limit of the
     /// probe under way. `None` while the breaker is closed.
@@ -48,7 +49,7 @@ impl Breaker {
     /// Admits a call, or refuses it.
     ///
     /// # Errors
-    /// The breaker is open. The error is the remaining time until it admits a call.
+    /// The breaker is open. The error is the remaining time until the breaker admits a call.
     pub(crate) fn admit(&mut self, now: Instant) -> Result<AdmissionKind, Duration> {
         match self.open_until {
             None => Ok(AdmissionKind::Call),

@@ -1,4 +1,4 @@
-//! Server health: the breaker admits calls and records their results.
+//! Server health: the admission of calls by the breaker, and the results of these calls.
 
 use crate::core::servers::breaker::{AdmissionKind, Breaker};
 use crate::error::{Error, ErrorKind};
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Health {
     state: Mutex<State>,
-    /// Whether a fault has occurred since the last reply. While it is false, successful calls skip
-    /// the lock.
+    /// Whether a fault has occurred since the last reply. If not, successful calls skip the lock.
     has_faults: AtomicBool,
     /// Requests a refresh of the server list after a fault. `None` without discovery.
     refresh: Option<Arc<RefreshSignal>>,
@@ -24,7 +23,7 @@ pub(crate) struct Health {
 #[derive(Debug, Default)]
 struct State {
     breaker: Breaker,
-    /// The latest fault, if no reply has arrived since. While it is `None`, the breaker is closed.
+    /// The latest fault since the last reply. If there is none, the breaker is closed.
     last_fault: Option<Arc<ErrorKind>>,
 }
 

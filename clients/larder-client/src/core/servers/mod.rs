@@ -23,7 +23,8 @@ pub enum Failover {
     /// Calls for these keys use the next server in the order of the hashing method. If a call
     /// certainly changed nothing, for example because the connection was refused, the client
     /// repeats it on the next server. It does not repeat a call that timed out. A server that
-    /// becomes available again without a restart still has its old values, and callers get them.
+    /// becomes available again without a restart still has its old values, and callers get these
+    /// values.
     Next,
 }
 
@@ -80,8 +81,8 @@ impl<S> Servers<S> {
 }
 
 impl<S: ServerHandle> Servers<S> {
-    /// Returns the index of a key's server. With failover, this skips unavailable servers and the
-    /// servers that have `failed` in this call, if any other server is usable.
+    /// Returns the index of a key's server. With failover, the function skips unavailable servers
+    /// and the servers that have `failed` in this call, if any other server is usable.
     fn index(&self, key: &[u8], now: Instant, failed: &[&S]) -> usize {
         let is_usable = |index: usize| {
             self.list.get(index).is_some_and(|server| is_usable(&**server, now, failed))
@@ -99,9 +100,9 @@ impl<S: ServerHandle> Servers<S> {
         self.list.get(self.index(key, now, failed)).expect("the ring was built from the list")
     }
 
-    /// Returns the server of a key, and the admission of a call to it. With failover, this skips
-    /// unavailable servers and the servers that have `failed` in this call, if any other server is
-    /// usable.
+    /// Returns the server of a key, and the admission of a call to it. With failover, the function
+    /// skips unavailable servers and the servers that have `failed` in this call, if any other
+    /// server is usable.
     ///
     /// Between the choice of a server and the admission, another call may become the probe of that
     /// server. With `Failover::Next`, this call then uses the next server.
@@ -141,8 +142,8 @@ impl<S: ServerHandle> Servers<S> {
     }
 }
 
-/// A call's keys that have no result yet. In each round, the client sends these keys to servers
-/// that have not failed in this call.
+/// The keys of a call that have no result yet. In each round, the client sends these keys to
+/// servers that have not failed in this call.
 pub(crate) struct Rounds<'s, 'k, S> {
     servers: &'s Servers<S>,
     /// The keys, with their indexes among all keys.
@@ -253,8 +254,8 @@ mod tests {
     use crate::ring::{Hashing, Node};
     use std::time::Duration;
 
-    /// A server that a competing call starts to probe between the check and the admission of the
-    /// tested call.
+    /// A server that a competing call starts to probe after the tested call has checked the breaker
+    /// and before the breaker admits that call.
     #[derive(Debug)]
     struct ContendedServer {
         name: Arc<str>,
@@ -290,8 +291,8 @@ mod tests {
         }
     }
 
-    /// Returns three servers and a key of the first one. The servers named in `failed` have an open
-    /// breaker.
+    /// Returns three servers and a key of the first server. The servers named in `failed` have an
+    /// open breaker.
     fn servers(failed: &[&str], failover: Failover) -> (Servers<ContendedServer>, String) {
         let names = ["a", "b", "c"];
         let server = |name: &&str| {

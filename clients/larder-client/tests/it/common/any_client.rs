@@ -1,4 +1,4 @@
-//! A client that is either blocking or for Tokio. One test can then cover both kinds of clients.
+//! A client that is either blocking or for Tokio, so that one test can cover both kinds of clients.
 #![allow(dead_code, unreachable_pub, reason = "several test programs include this module")]
 
 use larder_client::metrics::Metrics;

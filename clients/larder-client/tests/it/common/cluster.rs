@@ -50,7 +50,7 @@ impl Cluster {
         self.set_reply(&format!("CONFIG cluster 0 {}\r\n{data}\r\nEND\r\n", data.len()));
     }
 
-    /// Waits for three more requests: the client has then handled the current reply.
+    /// Waits for three more requests. By then, the client has handled the current reply.
     pub fn wait_for_requests(&self) {
         let before = self.requests.load(Ordering::Relaxed);
         wait_until(|| self.requests.load(Ordering::Relaxed) > before + 2);

@@ -18,7 +18,7 @@ pub enum Action {
     Reply,
     /// Replies correctly after a delay.
     ReplyAfter(Duration),
-    /// Sends the start of a reply, and then its value byte by byte for this time.
+    /// Sends the start of a reply, and then sends its value byte by byte for this time.
     SendSlowly(Duration),
     /// Sends these bytes.
     Send(Vec<u8>),
@@ -92,7 +92,7 @@ impl FakeServer {
                 let (requests, closed) = (Arc::clone(&requests), Arc::clone(&closed));
                 let behave = Arc::clone(&behave);
                 thread::spawn(move || {
-                    // Ignores errors: a lost connection only ends its thread.
+                    // Ignores errors, because a lost connection only ends its thread.
                     drop(stream.and_then(|stream| serve(&stream, &requests, &*behave)));
                     closed.fetch_add(1, Ordering::Relaxed);
                 });

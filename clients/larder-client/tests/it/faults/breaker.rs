@@ -72,13 +72,13 @@ fn the_error_of_an_open_breaker_contains_the_last_fault() {
     });
 }
 
-/// Checks how long clients take to find a server after a long outage, when the pauses between
-/// probes have reached their maximum.
+/// Checks how long clients take to detect that a server works again after a long outage. By then,
+/// the pauses between probes have reached their maximum.
 #[test]
 fn a_server_is_found_within_two_seconds_after_a_long_outage() {
     let clients = RefCell::new(Vec::new());
     each_client(|client| {
-        // Until the socket listens, its port is reserved and refuses connections.
+        // Until the socket listens, the port is reserved, and the system refuses connections to it.
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let address = socket.local_addr().unwrap().as_socket().unwrap();

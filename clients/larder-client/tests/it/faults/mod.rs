@@ -1,4 +1,4 @@
-//! Tests clients of misbehaving servers: errors have the right kind, calls end by their deadlines,
+//! Tests that with misbehaving servers, errors have the right kind, calls end by their deadlines,
 //! and no caller gets another caller's value.
 
 mod breaker;
@@ -46,11 +46,11 @@ fn a_call_to_a_silent_server_ends_at_its_deadline() {
     each_client(|client| {
         let server = FakeServer::start(|_| Action::Silence);
         let late = |call: &dyn Fn() -> Error, is_ambiguous| {
-            let begun = Instant::now();
+            let start_time = Instant::now();
             let error = call();
             assert!(matches!(error.kind(), ErrorKind::Timeout), "{error}");
             assert_eq!(error.is_ambiguous(), is_ambiguous);
-            begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
+            start_time.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         };
         // A busy machine may wake a thread late, but not every time. Each attempt uses a new
         // client, because timeouts open the breaker.
@@ -216,7 +216,7 @@ fn server_errors_keep_the_connection() {
     });
 }
 
-/// Checks that the client reads replies while it sends. Otherwise both sides would block, because
+/// Checks that the client reads replies while it sends. Otherwise, both sides would block, because
 /// the server stops reading requests until the client reads replies.
 #[test]
 fn replies_are_read_while_requests_are_sent() {
@@ -256,11 +256,11 @@ fn a_slowly_reading_server_delays_no_call_past_its_deadline() {
         });
         let client =
             client(path.to_str().unwrap().to_owned()).timeout(MILLIS(200)).build().unwrap();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let error = client.set("key", vec![0; 4 << 20], 0).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Timeout) && error.is_ambiguous(), "{error}");
         // The server takes three seconds to read the complete request.
-        assert!(begun.elapsed() < MILLIS(1500), "{:?}", begun.elapsed());
+        assert!(start_time.elapsed() < MILLIS(1500), "{:?}", start_time.elapsed());
     });
 }
 
@@ -348,8 +348,8 @@ impl Waiter for Spinner {
         if (0..spins).any(|_| waiting.poll(Duration::ZERO)) {
             return Ok(());
         }
-        let begun = Instant::now();
-        while begun.elapsed() < time {
+        let start_time = Instant::now();
+        while start_time.elapsed() < time {
             if self.is_interrupted.load(Ordering::Relaxed) {
                 return Err(Interrupted);
             }
@@ -387,9 +387,9 @@ fn a_waiter_interrupts_calls_and_keeps_deadlines() {
     let server = FakeServer::start(|_| Action::Silence);
     let spinner = Arc::new(Spinner::default());
     let client = threads(server.port).connections(1).waiter(spinner.clone()).build().unwrap();
-    let begun = Instant::now();
+    let start_time = Instant::now();
     assert!(matches!(kind(client.get("a")), ErrorKind::Timeout));
-    assert!(begun.elapsed() >= MILLIS(200));
+    assert!(start_time.elapsed() >= MILLIS(200));
     spinner.is_interrupted.store(true, Ordering::Relaxed);
     let error = client.set("a", "1", 0).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Interrupted) && error.is_ambiguous(), "{error}");
@@ -434,13 +434,13 @@ fn a_shared_connection_without_replies_is_closed() {
             _ => Action::Reply,
         });
         let client = client(at(server.port)).timeout(MILLIS(100)).build().unwrap();
-        let begun = Instant::now();
+        let start_time = Instant::now();
         assert!(matches!(kind(client.get("a")), ErrorKind::Timeout));
         while client.get("b").is_err() {
-            assert!(begun.elapsed() < MILLIS(10_000));
+            assert!(start_time.elapsed() < MILLIS(10_000));
             thread::sleep(MILLIS(10));
         }
-        assert!(begun.elapsed() > MILLIS(900), "{:?}", begun.elapsed());
+        assert!(start_time.elapsed() > MILLIS(900), "{:?}", start_time.elapsed());
         assert_eq!(server.accepted(), 2);
     });
 }
@@ -497,7 +497,7 @@ fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, wanted: u32) 
                         break;
                     }
                     let keys = [format!("key-{thread}-{n}"), format!("other-{thread}-{n}")];
-                    let begun = Instant::now();
+                    let start_time = Instant::now();
                     let found = if n % 4 == 0 {
                         client.get_many(&keys).map(|found| {
                             for (item, key) in found.iter().zip(&keys) {
@@ -507,7 +507,7 @@ fn call_random_server(client: &dyn Fn(String) -> AnyClientBuilder, wanted: u32) 
                     } else {
                         client.get(&keys[0]).map(|value| assert_eq!(value.unwrap(), keys[0]))
                     };
-                    assert!(begun.elapsed() < MILLIS(10_000), "{:?}", begun.elapsed());
+                    assert!(start_time.elapsed() < MILLIS(10_000), "{:?}", start_time.elapsed());
                     let counter = if found.is_ok() { right } else { failed };
                     counter.fetch_add(1, Ordering::Relaxed);
                     if let Err(error) = found

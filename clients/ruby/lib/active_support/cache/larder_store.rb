@@ -14,10 +14,10 @@ module ActiveSupport
     #
     #   config.cache_store = :larder_store, "cache:11211", { expires_in: 1.day }
     #
-    # The store passes options that are not Rails's to Larder::Client. While the server is unreachable, reads are
+    # The store passes options that Rails does not define to Larder::Client. While the server is unreachable, reads are
     # misses, and failed writes return false (nil from Rails 8 on). The store logs the errors.
     class LarderStore < Store
-      # With Rails 6.1, the client instead of the store serializes entries.
+      # With Rails 6.1, the client serializes entries instead of the store.
       DEFAULT_CODER = NullCoder if ActiveSupport::VERSION::MAJOR < 7
 
       # The characters that the store escapes in keys, like MemCacheStore. The client could send most of these
@@ -41,7 +41,7 @@ module ActiveSupport
       # How long an expired entry stays available for reads with race_condition_ttl, in seconds.
       RACE_TIME = 5 * 60
 
-      # Converts raw values to strings also in the local cache of Rails 6.1.
+      # Also converts raw values to strings in the local cache of Rails 6.1.
       module RawInLocalCache # :nodoc:
         private
 
@@ -61,13 +61,12 @@ module ActiveSupport
         true
       end
 
-      # Accepts either addresses, with options of the client and the store, or a Larder::Client, with options of the
-      # store.
+      # Accepts either addresses and options of the client and the store, or a Larder::Client and options of the store.
       def initialize(*addresses)
         addresses = addresses.flatten
         options = addresses.extract_options!
         client_options = options.except(*UNIVERSAL_OPTIONS, :coder, :skip_nil)
-        # Logs and notifications show the store's options, so these must exclude the client's options, such as a
+        # Logs and notifications show the store's options, so the store must not keep the client's options, such as a
         # password.
         super(options.except(*client_options.keys - [:raw]))
         @client = addresses.first if addresses.first.is_a?(Larder::Client)
@@ -75,7 +74,7 @@ module ActiveSupport
       end
 
       # Adds to a number written with raw: true. Returns the new number, or nil after an error. If the number does not
-      # exist, creates it as `amount` from Rails 7.1 on, and returns nil with earlier versions.
+      # exist, creates it with the value `amount` (Rails 7.1 and later) or returns nil (earlier versions).
       def increment(name, amount = 1, options = nil)
         count(:increment, name, amount, options) do |key, expires_in|
           @client.incr(key, amount, expires_in, *([amount] if COUNTS_FROM_NOTHING))
@@ -83,7 +82,8 @@ module ActiveSupport
       end
 
       # Subtracts from a number written with raw: true, but not below 0. Returns the new number, or nil after an error.
-      # If the number does not exist, creates it as 0 from Rails 7.1 on, and returns nil with earlier versions.
+      # If the number does not exist, creates it with the value 0 (Rails 7.1 and later) or returns nil (earlier
+      # versions).
       def decrement(name, amount = 1, options = nil)
         count(:decrement, name, amount, options) do |key, expires_in|
           @client.decr(key, amount, expires_in, *([0] if COUNTS_FROM_NOTHING))
@@ -102,14 +102,14 @@ module ActiveSupport
 
       private
 
-      # Rails 7.0 calls this. In the format 6.1, the client serializes entries.
+      # Rails 7.0 calls this method. With the cache format 6.1, the client serializes entries.
       def default_coder
         Cache.format_version == 6.1 ? NullCoder : super
       end
 
-      # Rails 7.1 and later call this. In the format 6.1, the client serializes entries.
+      # Rails 7.1 and later call this method. With the cache format 6.1, the client serializes entries.
       def default_serializer
-        # Always calls the superclass's method, because it warns about old formats.
+        # Calls the superclass's method even if its result is not used, because the method warns about old formats.
         serializer = super
         Cache.format_version == 6.1 ? SerializerWithFallback[:passthrough] : serializer
       end
@@ -126,7 +126,7 @@ module ActiveSupport
         deserialize_entry(read_serialized_entry(key, **options), **options)
       end
 
-      # Rails 7.0 and later call this and keep the serialized entries in the local cache.
+      # Rails 7.0 and later call this method, and keep the serialized entries in the local cache.
       def read_serialized_entry(key, **_options)
         without_errors(nil) { @client.get(key) }
       end
@@ -176,12 +176,12 @@ module ActiveSupport
         return Entry.new(payload, compress: false) if raw || !payload.is_a?(String) || ActiveSupport::VERSION::MAJOR < 7
 
         entry = super(payload)
-        # In Rails 7.0, the result is a string if the entry is not in the current format.
+        # With Rails 7.0, the superclass's method returns a string if the entry is not in the current format.
         entry.is_a?(String) ? Coders::Loader.load(entry) : entry
       end
 
-      # Returns a copy of an entry in the format 6.1. Otherwise the application could change the entry in the local
-      # cache. Rails 6.1 needs no copy here, because its local cache copies entries.
+      # Returns a copy of an entry in the format 6.1, because the application could otherwise change the entry in the
+      # local cache. Rails 6.1 needs no copy here, because its local cache copies entries.
       def copied(payload)
         return payload if !payload.is_a?(Entry) || ActiveSupport::VERSION::MAJOR < 7 || Cache.format_version != 6.1
 

@@ -70,7 +70,7 @@ impl<'b> ClientPage<'b> {
         }
     }
 
-    /// Writes the reply.
+    /// Writes the reply: a bulk string in RESP2, a verbatim string in RESP3.
     pub fn write(mut self, version: Version, out: &mut Vec<u8>) {
         self.end_client();
         text_page(version, &self.page, out);

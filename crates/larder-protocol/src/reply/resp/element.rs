@@ -31,7 +31,7 @@ pub fn reset(out: &mut Vec<u8>) {
     simple("RESET", out);
 }
 
-/// Writes the reply to `TYPE`: all items are strings.
+/// Writes the reply to `TYPE`: `string` if the item exists, else `none`.
 pub fn item_type(exists: bool, out: &mut Vec<u8>) {
     simple(if exists { "string" } else { "none" }, out);
 }

@@ -36,7 +36,7 @@ pub fn error(error: &CommandError<'_>, out: &mut Vec<u8>) {
         CommandError::UnknownCommand(request) => unknown_command(request, &mut text),
         CommandError::UnknownSubcommand { command, subcommand } => {
             text.extend_from_slice(b"unknown subcommand '");
-            text.extend_from_slice(c_text(subcommand, SHOWN_LEN_MAX));
+            text.extend_from_slice(c_text(subcommand, QUOTED_LEN_MAX));
             let line = format!("'. Try {} HELP.", command.to_uppercase());
             text.extend_from_slice(line.as_bytes());
         }
@@ -238,11 +238,11 @@ fn tracking_words(error: TrackingError) -> &'static str {
 
 fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
     text.extend_from_slice(b"unknown command '");
-    text.extend_from_slice(c_text(request.name, SHOWN_LEN_MAX));
+    text.extend_from_slice(c_text(request.name, QUOTED_LEN_MAX));
     text.extend_from_slice(b"', with args beginning with: ");
     let begin = text.len();
     for argument in request.arguments {
-        let room = SHOWN_LEN_MAX.saturating_sub(text.len() - begin);
+        let room = QUOTED_LEN_MAX.saturating_sub(text.len() - begin);
         if room == 0 {
             break;
         }
@@ -253,8 +253,8 @@ fn unknown_command(request: &Request<'_>, text: &mut Vec<u8>) {
 }
 
 /// The error message about an unknown command or subcommand shows at most this many bytes of its
-/// name. It truncates the arguments of an unknown command at about the same total length.
-const SHOWN_LEN_MAX: usize = 128;
+/// name. The message truncates the list of an unknown command's arguments at about the same length.
+const QUOTED_LEN_MAX: usize = 128;
 
 /// Returns a string as C prints it: at most `len_max` bytes, up to the first NUL.
 fn c_text(bytes: &[u8], len_max: usize) -> &[u8] {

@@ -9,15 +9,15 @@ pub struct Replication {
     pub link: Option<Link>,
     /// The followers of the server.
     pub followers: Vec<Follower>,
-    /// The number of bytes that were written to the server's journals. If the server has no
-    /// journals, this is [`Link::offset`].
+    /// The number of bytes that the server has written to its journals. If the server has no
+    /// journals, this field equals [`Link::offset`].
     pub offset: u64,
 }
 
 /// The link of a follower to its leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Host and port of the leader; empty and 0 without a leader.
+    /// Host and port of the leader. Without a leader, the host is empty and the port is 0.
     pub leader: (String, u16),
     /// The state of the link.
     pub state: LinkState,

@@ -101,7 +101,8 @@ impl<'b> InfoPage<'b> {
         page
     }
 
-    /// Sets the replication state.
+    /// Sets the replication state. `None` selects the constant lines of a server without
+    /// replication.
     pub fn set_replication(&mut self, replication: Option<Replication>) {
         self.replication = replication;
     }
@@ -152,9 +153,10 @@ impl<'b> InfoPage<'b> {
     fn shows(&self, section: &str) -> bool {
         const ALL: [&str; 3] = ["all", "default", "everything"];
         let mut sections = self.sections;
-        let is = |name: &str, asked: &[u8]| name.as_bytes().eq_ignore_ascii_case(asked);
+        let is = |name: &str, requested: &[u8]| name.as_bytes().eq_ignore_ascii_case(requested);
         sections.len() == 0
-            || sections.any(|asked| is(section, asked) || ALL.iter().any(|all| is(all, asked)))
+            || sections
+                .any(|requested| is(section, requested) || ALL.iter().any(|all| is(all, requested)))
     }
 }
 
@@ -173,7 +175,7 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
             array(3, out);
             bulk(b"master", out);
             integer(or_none(Some(replication.offset)), out);
-            // Like redis-server, leave out followers with a running full sync.
+            // Like redis-server, omit followers with a running full sync.
             let followers = replication.followers.iter().filter(|follower| !follower.is_copying);
             array(followers.clone().count(), out);
             for follower in followers {
@@ -186,14 +188,14 @@ pub fn role(replication: &Replication, out: &mut Vec<u8>) {
     }
 }
 
-/// The settings that `CONFIG GET` shows.
+/// The values of the settings that `CONFIG GET` shows.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The memory limit, in bytes.
     pub limit_bytes: u64,
     /// The maximum length of an argument, in bytes.
     pub bulk_len_max: usize,
-    /// The number of databases.
+    /// The number of databases that `SELECT` accepts.
     pub databases: u32,
     /// The maximum number of connections, as a string.
     pub connections_max: String,
@@ -233,7 +235,7 @@ pub fn config(version: Version, patterns: Arguments<'_>, settings: &Settings, ou
 pub struct ClassLatencies {
     /// The name of the class.
     pub name: &'static str,
-    /// The number of requests.
+    /// The number of requests in the histogram.
     pub count: u64,
     /// Pairs of an upper bound in microseconds and the number of requests that took at most this
     /// long, in ascending order. The last number may include longer requests.

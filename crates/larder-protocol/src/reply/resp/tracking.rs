@@ -30,8 +30,8 @@ pub fn invalidate_all(form: MessageForm, out: &mut Vec<u8>) {
     null(version, out);
 }
 
-/// Writes the message that connection number `target` has closed. That connection received the
-/// client's redirected invalidation messages. Only RESP3 has this message.
+/// Writes the message that connection number `target` has closed, to which the client's
+/// invalidation messages were redirected. Only RESP3 has this message.
 pub fn redirect_broken(target: u64, out: &mut Vec<u8>) {
     length(b'>', 2, out);
     bulk(b"tracking-redir-broken", out);

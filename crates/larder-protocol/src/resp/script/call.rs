@@ -16,12 +16,12 @@ pub enum ScriptName<'b> {
     Hash(ScriptHash),
 }
 
-/// A call of a script.
+/// A call of a script with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptCall<'b> {
-    /// The script.
+    /// The text or the hash of the script.
     pub name: ScriptName<'b>,
-    /// The key.
+    /// The only key of the call, `KEYS[1]`.
     pub key: &'b [u8],
     /// The arguments after the key.
     pub arguments: Arguments<'b>,

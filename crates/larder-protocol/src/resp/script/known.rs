@@ -60,7 +60,7 @@ static NORMAL_FORMS: [(&str, Script); 102] = [
     ("edaf40bba63dc963db9b011986afb2dc2e45e427", Script::RelockForMillis),
     // rate-limit-redis 5
     ("71bdd822327c077631fb933dee4dcced2c1f1ed3", Script::ShowHits),
-    // Other forms of the same scripts, from many programs.
+    // Other normal forms of the same scripts, from many programs.
     ("005a2d211705dc7b1866ada631b98666fb00dcdc", Script::DeleteIfEqual),
     ("e3b6e4dc77f3c5710f7645ea0a8fa598b01935b1", Script::DeleteIfEqual),
     ("9bb455507f577d5732837a222d54810e186039d4", Script::DeleteIfEqual),
@@ -140,9 +140,9 @@ static NORMAL_FORMS: [(&str, Script); 102] = [
     ("4ff95fd5f0a41e49a1645b637242f1a9ab7823c7", Script::ExpireSecondsIfEqual),
 ];
 
-/// The hashes of unmodified texts. `EVALSHA` can use these hashes without an earlier `EVAL` or
-/// `SCRIPT LOAD`, because in a cluster, a node forwards an `EVALSHA` to the owner of the key, where
-/// the client may not have loaded the script.
+/// The hashes of unmodified texts. `EVALSHA` accepts these hashes without an earlier `EVAL` or
+/// `SCRIPT LOAD`. This is necessary because a node of a cluster forwards an `EVALSHA` to the owner
+/// of the key, where the client may not have loaded the script.
 static TEXTS: [(&str, Script); 27] = [
     // Laravel
     ("a08c9c69b7c07ae2485190873b90d128a23e502d", Script::AddForSeconds),

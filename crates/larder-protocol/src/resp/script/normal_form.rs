@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// Lua's keywords.
+/// The keywords of Lua 5.1.
 const KEYWORDS: [&[u8]; 21] = [
     b"and",
     b"break",
@@ -82,7 +82,7 @@ pub fn normal_form(script: &[u8]) -> Option<Vec<u8>> {
     while let Some((token, behind)) = next_token(rest)? {
         rest = behind;
         if token == Token::Symbol(b";") {
-            // Lua has no empty statements.
+            // Lua 5.1, which Redis uses, has no empty statements.
             let next = next_token(rest)?.map(|(token, _)| token);
             if !last_two[1].is_some_and(ends_statement) || !next.is_none_or(starts_statement) {
                 return None;
@@ -148,7 +148,8 @@ fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
             let end = memchr::memmem::find(comment, b"]]")?;
             rest = comment.get(end + 2..)?.trim_ascii_start();
         } else if comment.starts_with(b"[=") {
-            // This is a long comment with `=` in its brackets. No known script has such a comment.
+            // The script contains a long comment with `=` in its brackets. No known script contains
+            // such a comment.
             return None;
         } else {
             let end = memchr::memchr2(b'\n', b'\r', comment).unwrap_or(comment.len());
@@ -167,7 +168,7 @@ fn next_token(script: &[u8]) -> Option<Option<(Token<'_>, &[u8])>> {
         b'"' | b'\'' => {
             let text = rest.get(1..)?;
             let text = text.get(..memchr::memchr(first, text)?)?;
-            // Known scripts escape nothing, and an escape could hide a quote.
+            // Known scripts contain no escape sequences, and an escape sequence could hide a quote.
             if text.iter().any(|byte| matches!(byte, b'\\' | b'"' | b'\n')) {
                 return None;
             }

@@ -25,7 +25,7 @@ pub enum TrackingError {
     CachingWithoutOptIn,
     /// `CLIENT CACHING NO` is sent without `OPTOUT`.
     CachingWithoutOptOut,
-    /// The server can't report changes.
+    /// The server cannot report changes.
     NoTracker,
     /// The channel of `SUBSCRIBE` is not `__redis__:invalidate`.
     Channel,

@@ -6,16 +6,16 @@ use crate::resp::error::{CommandError, Parsed};
 use crate::resp::request::Arguments;
 use crate::resp::words::{integer, is, next};
 
-/// The channel of invalidation messages on connections to which other clients redirect their
-/// messages.
+/// The channel on which a connection receives the invalidation messages that other connections
+/// redirect to it.
 pub const INVALIDATION_CHANNEL: &[u8] = b"__redis__:invalidate";
 
 /// A parsed `CLIENT TRACKING`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking<'b> {
-    /// Stops the messages.
+    /// `OFF`: stops the invalidation messages.
     Off,
-    /// Starts messages about changed items.
+    /// `ON`: starts invalidation messages about changed items.
     On(TrackingOptions<'b>),
 }
 
@@ -32,7 +32,7 @@ pub struct TrackingOptions<'b> {
     /// Whether to track all keys read, except those read by a request that follows `CLIENT CACHING
     /// NO`.
     pub opt_out: bool,
-    /// Whether to send no messages about the connection's own changes.
+    /// Whether to omit messages about the connection's own changes.
     pub no_loop: bool,
     /// All words after `ON`.
     words: Arguments<'b>,

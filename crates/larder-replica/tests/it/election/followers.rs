@@ -116,7 +116,7 @@ impl World {
             let node = &mut self.nodes[number];
             let Some(member) = &mut node.member else { continue };
             if node.followers.get(&follower).is_some_and(|of| of.is_full_sync) {
-                // A full sync starts after the member has left the members in sync.
+                // A full sync starts only when the member is no longer in sync.
                 member.exclude(&follower);
                 if member.may_be_in_sync(follower.incarnation, now) {
                     let leader = leader.clone();
@@ -151,10 +151,10 @@ impl World {
             return;
         };
         let is_cut = self.is_cut[number][to] || self.is_cut[to][number];
-        let there = self.nodes[to].process();
+        let target = self.nodes[to].process();
         let node = &mut self.nodes[number];
         let Some(member) = &mut node.member else { return };
-        match there {
+        match target {
             // No message arrives, and the connection times out.
             _ if is_cut => {
                 if node
@@ -187,15 +187,15 @@ impl World {
     /// the follower.
     pub(super) fn accept(&mut self, number: usize, to: usize, follower: Process, leader: Process) {
         let (since, is_full_sync) = (self.time, self.random.below(4) == 0);
-        let there = &mut self.nodes[to];
-        let leads = there.member.as_ref().is_some_and(|member| {
-            member.leadership_epoch().is_some() && there.ready_epoch == member.leadership_epoch()
+        let target = &mut self.nodes[to];
+        let leads = target.member.as_ref().is_some_and(|member| {
+            member.leadership_epoch().is_some() && target.ready_epoch == member.leadership_epoch()
         });
-        if !leads || there.paused_until > since {
+        if !leads || target.paused_until > since {
             return;
         }
         let state = FollowerState { since, is_full_sync, ..FollowerState::default() };
-        there.followers.insert(follower, state);
+        target.followers.insert(follower, state);
         let connected = Connection { leader, since, is_full_sync, has_started: false };
         self.nodes[number].connected = Some(connected);
     }

@@ -39,15 +39,15 @@
 //! | a member counts as in sync before it has all changes from before replies waited for it | 1 |
 //! | a member in sync before an election stays in sync without a sync | 35 |
 //! | a full sync starts while the record names the member (both checks removed) | 1 |
-//! | promises count without a limit although another member may lead by time | 23 of 1,000 |
-//! | each other step of the rules about `unclean_after`; the tests below catch them | 0 |
+//! | promises count without a limit although a member out of sync may lead after `unclean_after` | 23 of 1,000 |
+//! | every other step of the rules about `unclean_after`; the tests below catch them | 0 |
 //!
 //! Mutations of the code for CAS values. The tests below and in `member/cas.rs` detect all of them,
 //! including those with 0 failing seeds:
 //!
 //! | mutation | failing seeds of 300 |
 //! |---|---|
-//! | an election ignores the ends that the member knows of | 339 of 500 |
+//! | an election ignores the known range ends | 339 of 500 |
 //! | a member ignores the end in a heartbeat | 23 |
 //! | a single acknowledgement extends the values | 4 |
 //! | a member acknowledges an end while it has a pending swap | 3 |
@@ -136,7 +136,8 @@ fn a_member_waits_before_it_writes_the_first_record() {
     assert!(leads(&mut other, 6000));
 }
 
-/// A member that is not in sync stands for election after the time in the record, not after its own.
+/// A member that is not in sync stands for election after the time in the record, not after the
+/// time in its own settings.
 #[test]
 fn a_member_counts_the_time_without_a_leader_from_recent_reads() {
     let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
@@ -176,7 +177,8 @@ fn a_member_counts_the_time_without_a_leader_from_recent_reads() {
     assert_eq!(stands(Some(3000), &late, None), None);
 }
 
-/// A leader without the coordinator answers by promises until a member that is not in sync may lead.
+/// A leader that cannot reach the coordinator relies on promises until a member that is not in sync
+/// may lead.
 #[test]
 fn promises_count_until_a_member_may_stand_for_election_by_time() {
     let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
@@ -231,8 +233,8 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     assert_eq!(serves(&mut next, 30_000), 20_000 + 4900 + LEADER_LEASE);
 }
 
-/// A member with incomplete data leads after a time without a leader. It keeps its items, also if the
-/// reply to its swap is lost.
+/// A member with incomplete data leads once the group has had no leader for `unclean_after`. The
+/// member keeps its items, even if the reply to its swap is lost.
 #[test]
 fn a_member_that_was_elected_by_time_keeps_its_items() {
     let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
@@ -510,7 +512,7 @@ fn members_extend_cas_values_without_the_coordinator() {
 }
 
 /// Tests that a leader answers no requests while the swap of its transfer has no reply. The next
-/// leader may already draw values from the leader's counter on.
+/// leader may already draw values, starting at this leader's counter.
 #[test]
 fn a_leader_does_not_answer_while_a_transfer_is_pending() {
     let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };

@@ -16,9 +16,9 @@ pub(super) const QUIET: u64 = 3000;
 /// The duration of one step, in milliseconds.
 pub(super) const STEP: u64 = 10;
 
-// The constants below repeat constants of crates on which these tests cannot depend. Change both
-// together. Constants of `member/mod.rs` are not repeated here, because the real state machine uses
-// them itself. All are in milliseconds.
+// The constants below repeat constants of crates on which these tests cannot depend. Change a
+// constant and its repetition together. Constants of `member/mod.rs` are not repeated here, because
+// the real state machine uses them itself. All are in milliseconds.
 
 /// The timeout of a request to the coordinator. It lies between the limits of `TimeLimits::NODE`
 /// (`client/calls.rs` of `larder-etcd`): 400 for a request, and 700 for a call.

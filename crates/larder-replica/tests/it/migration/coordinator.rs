@@ -58,8 +58,8 @@ impl Coordinator {
                 let is_same = |(group, revision): &(String, Revision)| {
                     self.groups[number(group)].revision == *revision
                 };
-                let can = self.map.1 == *revision && records.iter().all(is_same);
-                Answer::Swapped(can.then(|| {
+                let can_swap = self.map.1 == *revision && records.iter().all(is_same);
+                Answer::Swapped(can_swap.then(|| {
                     let revision = self.next();
                     self.map = (map.clone(), revision);
                     revision

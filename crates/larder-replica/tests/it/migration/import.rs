@@ -209,17 +209,17 @@ impl World {
         import.link = Some((link, record.leader.clone(), record.epoch));
     }
 
-    /// Makes a leader draw CAS values from `floor` on. If few reserved values are left above
-    /// `floor`, reserves more. Returns whether this succeeds.
+    /// Makes a leader draw only CAS values of at least `floor`. If few reserved values are left
+    /// above `floor`, reserves more. Returns whether this succeeds.
     pub(super) fn raise_cas(&mut self, n: usize, floor: u64) -> bool {
         let next = self.nodes[n].next_cas.max(floor);
         let is_reserved =
             next == self.nodes[n].next_cas || next + CAS_LEN / 2 < self.nodes[n].cas_end;
-        let can = is_reserved || self.reserve_cas(n, next + CAS_LEN);
-        if can {
+        let is_raised = is_reserved || self.reserve_cas(n, next + CAS_LEN);
+        if is_raised {
             self.nodes[n].next_cas = next;
         }
-        can
+        is_raised
     }
 
     /// Extends a leader's CAS values in its group's record. Returns false if the group has another
@@ -293,13 +293,13 @@ impl World {
         let node = &mut self.nodes[n];
         let Some(import) = node.import.take() else { return };
         // The last request of the import may still take effect.
-        let is_takers = |call: &mut Call| {
+        let is_of_import = |call: &mut Call| {
             matches!(
                 call.purpose,
                 Purpose::StartImport | Purpose::RequestRelease | Purpose::FinishImport
             )
         };
-        if let Some(call) = node.call.take_if(is_takers) {
+        if let Some(call) = node.call.take_if(is_of_import) {
             node.has_pending_swap |= matches!(call.request, Request::Swap(..));
             if call.answer.is_none() {
                 self.late_requests.push(call.request);

@@ -78,7 +78,8 @@ impl World {
         }
     }
 
-    /// Runs to the end. Returns a hash of all events, and the number of completed migrations.
+    /// Runs the simulation to its end. Returns a hash of all events, and the number of completed
+    /// migrations.
     pub(super) fn run(mut self) -> (u64, u64) {
         for _ in 0..STEPS {
             self.step();
@@ -299,8 +300,7 @@ impl World {
             } else {
                 let node = &mut self.nodes[n];
                 let group_state = &mut self.coordinator.groups[node.group];
-                // If there was an election since, the members of the new record do not acknowledge
-                // the end.
+                // After a later election, the members of the new record do not acknowledge the end.
                 if node.leadership_epoch == Some(group_state.since) {
                     node.cas_end = node.cas_end.max(cas + CAS_LEN);
                     group_state.cas_end_of_members =
@@ -318,8 +318,8 @@ impl World {
     pub(super) fn start_write(&mut self) {
         let i = index(&self.random, WATCHED.len());
         let answers = |n: &usize| self.answers(*n, WATCHED[i]);
-        let of = (0..self.nodes.len()).find(answers);
-        if let Some(n) = of {
+        let leader = (0..self.nodes.len()).find(answers);
+        if let Some(n) = leader {
             self.nodes[n].batch.get_or_insert(i);
         }
     }

@@ -1,5 +1,5 @@
-//! An engine that calls a hook between its steps. In the hook, the test lets other users of the
-//! cache act.
+//! An engine that calls a hook between its steps. In the hook, the test runs steps of other users
+//! of the cache.
 
 use larder_store::cache::{Cache, CacheControl};
 use larder_store::layer::{
@@ -18,7 +18,7 @@ use std::task::Waker;
 pub(crate) enum Role {
     Writer,
     Sender,
-    /// An applier. Other users of the cache do not act between its steps.
+    /// An applier. No steps of other users run between its steps.
     Applier,
 }
 

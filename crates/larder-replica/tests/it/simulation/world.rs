@@ -63,7 +63,7 @@ pub(crate) struct World<C: Cache> {
     decisions: Cell<u64>,
     /// The end of the CAS values that the leader has reserved.
     cas_end: Cell<u64>,
-    /// The CAS values that leaders have given to each key.
+    /// The CAS values that leaders have assigned to each key.
     cas_values: RefCell<HashSet<(u64, u64)>>,
     trace: Cell<u64>,
     leader: RefCell<Rc<Process<C>>>,
@@ -101,7 +101,7 @@ impl<C: Cache> World<C> {
         })
     }
 
-    /// Runs to the end. Returns a hash of all events.
+    /// Runs the simulation to its end. Returns a hash of all events.
     pub(crate) fn run(self: Rc<Self>) -> u64 {
         let world = Rc::clone(&self);
         set_hook(Some(Rc::new(move |role| world.interrupt(role))));
@@ -125,7 +125,8 @@ impl<C: Cache> World<C> {
         Now { secs, millis: u16::try_from(millis % 1000).unwrap(), ahead: 0 }
     }
 
-    /// Sometimes lets other users of the cache act between two steps of a user in `role`.
+    /// With a probability of 1/6, runs steps of other users of the cache between two steps of a
+    /// user in `role`.
     fn interrupt(&self, role: Role) {
         if self.depth.get() >= 2 || !one_in(&self.random, 6) {
             return;
@@ -185,7 +186,7 @@ impl<C: Cache> World<C> {
         Rc::clone(&self.leader.borrow())
     }
 
-    /// Starts a leadership that draws CAS values from `from` on.
+    /// Starts a leadership that draws only CAS values of at least `from`.
     fn start_leadership(&self, from: u64) {
         self.leaders.set(self.leaders.get() + 1);
         let leader = self.leader();
@@ -535,8 +536,8 @@ impl<C: Cache> World<C> {
         self.time.set(self.time.get() + u64::from(SHORT_SECS) * 10_000);
         // The maximum difference between lifetimes at two nodes. Each leader adds a second of
         // rounding, the difference between clock rates, and the time in transit.
-        let apart = 1000 + self.time.get() * PACES / 1000 + self.delay_max.get();
-        let apart = apart * self.leaders.get();
+        let difference_max = 1000 + self.time.get() * PACES / 1000 + self.delay_max.get();
+        let difference_max = difference_max * self.leaders.get();
         for follower in followers.iter_mut() {
             let now = self.now(&follower.process);
             assert_eq!(follower.process.cache.control().gauges().evictions, 0, "no evictions");
@@ -550,7 +551,8 @@ impl<C: Cache> World<C> {
                             |shown: &FoundItem| FoundItem { left: None, ..shown.clone() };
                         assert_eq!(without_time(&found), without_time(&expected), "key {number}");
                         let (l, f) = (expected.left, found.left);
-                        let is_near = l.zip(f).is_some_and(|(l, f)| l.abs_diff(f) <= apart);
+                        let is_near =
+                            l.zip(f).is_some_and(|(l, f)| l.abs_diff(f) <= difference_max);
                         assert!(l == f || is_near, "key {number}: {l:?} and {f:?} ms");
                     }
                     (expected, found) => {

@@ -1,7 +1,7 @@
-//! One connection that sends mixed commands.
+//! A connection that sends mixed commands.
 //!
-//! It writes its own keys and checks their values, and reads keys of other connections. All
-//! connections share counters (`incr`) and registers (`gets` and `cas`).
+//! The connection writes its own keys and checks their values, and reads keys of other connections.
+//! All connections share counters (`incr`) and registers (`gets` and `cas`).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ const OWN_KEYS: u64 = 4000;
 const SHARED_KEYS: u64 = 16;
 /// The maximum number of requests in a pipeline.
 const DEPTH_MAX: u64 = 16;
-/// A value longer than this, in bytes, ends its pipeline. Otherwise both sides could block: the
-/// client because the server reads no more requests, and the server because the client does not
-/// read its replies.
+/// A value longer than this, in bytes, ends its pipeline. Otherwise, client and server could block
+/// each other: the client waits until the server reads requests, and the server waits until the
+/// client reads replies.
 const PIPELINED_LEN_MAX: usize = 8 << 10;
 /// The maximum time that an item may stay visible after its expiry, because the server's clock
 /// counts whole seconds.
@@ -42,39 +42,39 @@ pub(super) fn run(
             thread,
             threads,
             epochs,
-            own: vec![Own::default(); usize::try_from(OWN_KEYS).unwrap_or(0)],
-            asked: Vec::new(),
+            own: vec![OwnKey::default(); usize::try_from(OWN_KEYS).unwrap_or(0)],
+            requests: Vec::new(),
             value: Vec::new(),
             scratch: Vec::new(),
             tally: &mut tally,
         };
         while !watch.over() {
-            mixed.turn()?;
+            mixed.run_pipeline()?;
         }
         Ok(())
     });
     tally
 }
 
-/// The expected state of a key that only this connection writes.
+/// The state of a key that only this connection writes.
 #[derive(Clone, Copy, Default)]
-struct Own {
+struct OwnKey {
     written: u64,
     /// The version that a lookup may return; 0 if the key was deleted or found missing.
     seen: u64,
     /// The time from which the key must be missing; `None` if it does not expire.
-    dead: Option<Instant>,
+    expiry: Option<Instant>,
 }
 
-impl Own {
+impl OwnKey {
     /// Returns whether a request sent at `when` may find the key.
-    fn live(self, when: Instant) -> bool {
-        self.seen != 0 && self.dead.is_none_or(|dead| when < dead)
+    fn may_be_found(self, when: Instant) -> bool {
+        self.seen != 0 && self.expiry.is_none_or(|expiry| when < expiry)
     }
 }
 
 /// A request, with the data to check its reply.
-enum Asked {
+enum Request {
     Set { own: u64, version: u64, secs: u64 },
     Add { own: u64, version: u64 },
     Get { own: u64 },
@@ -82,8 +82,8 @@ enum Asked {
     Touch { own: u64 },
     Foreign { owner: u64 },
     Count { key: u64 },
-    Look { key: u64 },
-    Swap { key: u64, unique: u64, number: u64 },
+    ReadRegister { key: u64 },
+    ChangeRegister { key: u64, unique: u64, number: u64 },
     Create,
 }
 
@@ -93,8 +93,8 @@ struct Mixed<'a> {
     thread: u64,
     threads: u64,
     epochs: &'a AtomicU64,
-    own: Vec<Own>,
-    asked: Vec<Asked>,
+    own: Vec<OwnKey>,
+    requests: Vec<Request>,
     value: Vec<u8>,
     scratch: Vec<u8>,
     tally: &'a mut Tally,
@@ -102,60 +102,62 @@ struct Mixed<'a> {
 
 impl Mixed<'_> {
     /// Sends a pipeline of requests and checks the replies.
-    fn turn(&mut self) -> io::Result<()> {
+    fn run_pipeline(&mut self) -> io::Result<()> {
         for _ in 0..=self.random.below(DEPTH_MAX) {
-            self.ask()?;
+            self.queue_request()?;
         }
-        self.settle()
+        self.check_replies()
     }
 
-    fn ask(&mut self) -> io::Result<()> {
+    fn queue_request(&mut self) -> io::Result<()> {
         // Choose lower numbers more frequently, so that some keys are hot and others are evicted.
         let own = self.random.below(OWN_KEYS).min(self.random.below(OWN_KEYS));
         let (key, thread) = (self.random.below(SHARED_KEYS), self.thread);
         match self.random.below(100) {
             0..25 => return self.write(own),
-            25..50 => self.queue(Asked::Get { own }, format_args!("get own:{thread}:{own}")),
+            25..50 => self.queue(Request::Get { own }, format_args!("get own:{thread}:{own}")),
             50..65 => self.read_foreign(own),
-            65..70 => self.queue(Asked::Delete { own }, format_args!("delete own:{thread}:{own}")),
-            70..75 => {
-                self.queue(Asked::Touch { own }, format_args!("touch own:{thread}:{own} 1000"))
+            65..70 => {
+                self.queue(Request::Delete { own }, format_args!("delete own:{thread}:{own}"))
             }
-            75..90 => self.queue(Asked::Count { key }, format_args!("incr count:{key} 1")),
-            _ => self.queue(Asked::Look { key }, format_args!("gets register:{key}")),
+            70..75 => {
+                self.queue(Request::Touch { own }, format_args!("touch own:{thread}:{own} 1000"))
+            }
+            75..90 => self.queue(Request::Count { key }, format_args!("incr count:{key} 1")),
+            _ => self.queue(Request::ReadRegister { key }, format_args!("gets register:{key}")),
         }
         Ok(())
     }
 
-    fn queue(&mut self, asked: Asked, line: std::fmt::Arguments<'_>) {
+    fn queue(&mut self, request: Request, line: std::fmt::Arguments<'_>) {
         self.peer.queue(line);
-        self.asked.push(asked);
+        self.requests.push(request);
     }
 
     fn read_foreign(&mut self, own: u64) {
         let thread = self.random.below(self.threads);
         let owner = owner(thread, own);
-        self.queue(Asked::Foreign { owner }, format_args!("get own:{thread}:{own}"));
+        self.queue(Request::Foreign { owner }, format_args!("get own:{thread}:{own}"));
     }
 
     fn write(&mut self, own: u64) -> io::Result<()> {
         let (len, thread) = (self.len(), self.thread);
         if len > PIPELINED_LEN_MAX {
-            self.settle()?;
+            self.check_replies()?;
         }
         let version = self.own_mut(own).map_or(0, |own| {
             own.written += 1;
             own.written
         });
         let secs = if self.random.below(10) == 0 { 1 + self.random.below(2) } else { 0 };
-        let (verb, asked) = match self.random.below(8) {
-            0 if secs == 0 => ("add", Asked::Add { own, version }),
-            _ => ("set", Asked::Set { own, version, secs }),
+        let (verb, request) = match self.random.below(8) {
+            0 if secs == 0 => ("add", Request::Add { own, version }),
+            _ => ("set", Request::Set { own, version, secs }),
         };
-        self.queue(asked, format_args!("{verb} own:{thread}:{own} 0 {secs} {len}"));
+        self.queue(request, format_args!("{verb} own:{thread}:{own} 0 {secs} {len}"));
         record::write(&mut self.value, owner(thread, own), version, len);
         self.peer.queue_block(&self.value);
-        if len > PIPELINED_LEN_MAX { self.settle() } else { Ok(()) }
+        if len > PIPELINED_LEN_MAX { self.check_replies() } else { Ok(()) }
     }
 
     /// Returns a random length of a value in bytes: mostly small, about 2 KB on average, sometimes
@@ -172,23 +174,25 @@ impl Mixed<'_> {
 
     /// Sends the queued requests and checks each reply. If a reply requires a further request,
     /// queues that request for the next pipeline.
-    fn settle(&mut self) -> io::Result<()> {
+    fn check_replies(&mut self) -> io::Result<()> {
         let sent = Instant::now();
         self.peer.send()?;
-        for asked in std::mem::take(&mut self.asked) {
+        for request in std::mem::take(&mut self.requests) {
             self.tally.requests += 1;
-            match asked {
-                Asked::Set { .. }
-                | Asked::Add { .. }
-                | Asked::Delete { .. }
-                | Asked::Touch { .. } => {
-                    self.check_write(&asked, sent)?;
+            match request {
+                Request::Set { .. }
+                | Request::Add { .. }
+                | Request::Delete { .. }
+                | Request::Touch { .. } => {
+                    self.check_write(&request, sent)?;
                 }
-                Asked::Get { .. } | Asked::Foreign { .. } => self.check_read(&asked, sent)?,
-                Asked::Count { key } => self.check_count(key)?,
-                Asked::Look { key } => self.check_look(key)?,
-                Asked::Swap { key, unique, number } => self.check_swap(key, unique, number)?,
-                Asked::Create => {
+                Request::Get { .. } | Request::Foreign { .. } => self.check_read(&request, sent)?,
+                Request::Count { key } => self.check_count(key)?,
+                Request::ReadRegister { key } => self.check_register(key)?,
+                Request::ChangeRegister { key, unique, number } => {
+                    self.check_register_change(key, unique, number)?
+                }
+                Request::Create => {
                     let reply = self.peer.line()?;
                     if !matches!(reply, "STORED" | "NOT_STORED") {
                         return Err(broken(reply.as_bytes()));
@@ -199,28 +203,29 @@ impl Mixed<'_> {
         Ok(())
     }
 
-    fn check_write(&mut self, asked: &Asked, sent: Instant) -> io::Result<()> {
+    fn check_write(&mut self, request: &Request, sent: Instant) -> io::Result<()> {
         let reply = self.peer.line()?.to_owned();
-        let index = match asked {
-            Asked::Set { own, .. }
-            | Asked::Add { own, .. }
-            | Asked::Delete { own }
-            | Asked::Touch { own } => *own,
+        let index = match request {
+            Request::Set { own, .. }
+            | Request::Add { own, .. }
+            | Request::Delete { own }
+            | Request::Touch { own } => *own,
             _ => return Ok(()),
         };
         let thread = self.thread;
         let Some(own) = self.own_mut(index) else { return Ok(()) };
-        let live = own.live(sent);
-        match (asked, reply.as_str()) {
-            (Asked::Set { version, secs, .. }, "STORED") => {
+        let live = own.may_be_found(sent);
+        match (request, reply.as_str()) {
+            (Request::Set { version, secs, .. }, "STORED") => {
                 own.seen = *version;
-                own.dead = (*secs > 0).then(|| Instant::now() + Duration::from_secs(*secs) + SLACK);
+                own.expiry =
+                    (*secs > 0).then(|| Instant::now() + Duration::from_secs(*secs) + SLACK);
             }
-            (Asked::Add { version, .. }, "STORED") => (own.seen, own.dead) = (*version, None),
-            (Asked::Delete { .. }, "DELETED") if live => own.seen = 0,
-            (Asked::Touch { .. }, "TOUCHED") if live => own.dead = None,
-            (Asked::Add { .. }, "NOT_STORED") if live => {}
-            (Asked::Delete { .. } | Asked::Touch { .. }, "NOT_FOUND") => own.seen = 0,
+            (Request::Add { version, .. }, "STORED") => (own.seen, own.expiry) = (*version, None),
+            (Request::Delete { .. }, "DELETED") if live => own.seen = 0,
+            (Request::Touch { .. }, "TOUCHED") if live => own.expiry = None,
+            (Request::Add { .. }, "NOT_STORED") if live => {}
+            (Request::Delete { .. } | Request::Touch { .. }, "NOT_FOUND") => own.seen = 0,
             _ => {
                 return Err(fault(
                     thread,
@@ -232,21 +237,21 @@ impl Mixed<'_> {
         Ok(())
     }
 
-    fn check_read(&mut self, asked: &Asked, sent: Instant) -> io::Result<()> {
+    fn check_read(&mut self, request: &Request, sent: Instant) -> io::Result<()> {
         let hit = self.peer.fetched(&mut self.value)?.is_some();
         self.tally.hits += u64::from(hit);
         self.tally.misses += u64::from(!hit);
-        match *asked {
-            Asked::Foreign { owner } if hit => {
+        match *request {
+            Request::Foreign { owner } if hit => {
                 self.version(owner)?;
             }
-            Asked::Get { own: index } => {
+            Request::Get { own: index } => {
                 let thread = self.thread;
                 let version = if hit { self.version(owner(thread, index))? } else { 0 };
                 let Some(own) = self.own_mut(index) else { return Ok(()) };
-                if hit && (!own.live(sent) || own.seen != version) {
-                    let Own { written, seen, dead } = *own;
-                    let late = dead.map(|dead| sent.saturating_duration_since(dead));
+                if hit && (!own.may_be_found(sent) || own.seen != version) {
+                    let OwnKey { written, seen, expiry } = *own;
+                    let late = expiry.map(|expiry| sent.saturating_duration_since(expiry));
                     return Err(fault(
                         thread,
                         index,
@@ -273,29 +278,35 @@ impl Mixed<'_> {
         if reply == "NOT_FOUND" {
             let number = new_epoch(self.epochs);
             let len = number.to_string().len();
-            self.queue(Asked::Create, format_args!("add count:{key} 0 0 {len}\r\n{number}"));
+            self.queue(Request::Create, format_args!("add count:{key} 0 0 {len}\r\n{number}"));
             return Ok(());
         }
         let number = reply.parse().map_err(|_| broken(reply.as_bytes()))?;
         self.note_number(key, number)
     }
 
-    fn check_look(&mut self, key: u64) -> io::Result<()> {
+    fn check_register(&mut self, key: u64) -> io::Result<()> {
         let owner = register(key);
         let Some(unique) = self.peer.fetched(&mut self.value)? else {
             let number = new_epoch(self.epochs);
-            self.queue_register("add", Asked::Create, key, number, None);
+            self.queue_register("add", Request::Create, key, number, None);
             return Ok(());
         };
         let number = self.version(owner)? + 1;
-        self.queue_register("cas", Asked::Swap { key, unique, number }, key, number, Some(unique));
+        self.queue_register(
+            "cas",
+            Request::ChangeRegister { key, unique, number },
+            key,
+            number,
+            Some(unique),
+        );
         Ok(())
     }
 
     fn queue_register(
         &mut self,
         verb: &str,
-        asked: Asked,
+        request: Request,
         key: u64,
         number: u64,
         unique: Option<u64>,
@@ -303,11 +314,11 @@ impl Mixed<'_> {
         let len = record::RECORD_LEN_MIN + usize::try_from(number % 100).unwrap_or(0);
         record::write(&mut self.value, register(key), number, len);
         let unique = unique.map_or(String::new(), |unique| format!(" {unique}"));
-        self.queue(asked, format_args!("{verb} register:{key} 0 0 {len}{unique}"));
+        self.queue(request, format_args!("{verb} register:{key} 0 0 {len}{unique}"));
         self.peer.queue_block(&self.value);
     }
 
-    fn check_swap(&mut self, key: u64, unique: u64, number: u64) -> io::Result<()> {
+    fn check_register_change(&mut self, key: u64, unique: u64, number: u64) -> io::Result<()> {
         match self.peer.line()? {
             "STORED" => {
                 self.tally.ledger.uniques.push((key, unique));
@@ -329,7 +340,7 @@ impl Mixed<'_> {
         Ok(())
     }
 
-    fn own_mut(&mut self, own: u64) -> Option<&mut Own> {
+    fn own_mut(&mut self, own: u64) -> Option<&mut OwnKey> {
         usize::try_from(own).ok().and_then(|own| self.own.get_mut(own))
     }
 }

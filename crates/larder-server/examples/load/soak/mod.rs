@@ -6,7 +6,8 @@
 //!   deleted, has expired or was found missing never reappears ([`mixed`]);
 //! - no two increments of a counter get the same reply. Of all `cas` requests with the same unique,
 //!   at most one succeeds. No later operation undoes a change ([`Ledger`]);
-//! - if the key is not evicted, exactly one `cas` succeeds ([`race`]).
+//! - of several `cas` requests that race for a key with the same unique, exactly one succeeds,
+//!   unless the key is evicted ([`race`]).
 
 mod mixed;
 mod race;
@@ -26,7 +27,7 @@ const RACERS: usize = 8;
 const FAULTS_SHOWN: usize = 10;
 
 /// Runs `threads` mixed connections and the racers for `seconds`. Returns the counts as JSON, or an
-/// error if there was any fault.
+/// error if any connection had a fault.
 pub(crate) fn run(address: &str, options: &Options) -> io::Result<String> {
     let until = Instant::now() + Duration::from_secs(options.need("seconds")?);
     let threads = options.get("threads").unwrap_or(24);

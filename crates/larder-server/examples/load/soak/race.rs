@@ -13,7 +13,7 @@ use crate::wire::{Peer, broken};
 pub(super) struct Race<'a> {
     address: &'a str,
     barrier: Barrier,
-    going: AtomicBool,
+    is_running: AtomicBool,
     rounds: AtomicU64,
     /// The number of the racer that has won this round, counted from 1. If several racers have won,
     /// this is the sum of their numbers.
@@ -29,7 +29,7 @@ impl<'a> Race<'a> {
         Self {
             address,
             barrier: Barrier::new(racers),
-            going: AtomicBool::new(true),
+            is_running: AtomicBool::new(true),
             rounds: AtomicU64::new(0),
             winner: AtomicU64::new(0),
             winners: AtomicU64::new(0),
@@ -43,29 +43,29 @@ impl<'a> Race<'a> {
     }
 
     /// Runs rounds until the time is over or a connection has a fault. A racer whose connection has
-    /// failed still takes part in every barrier, because the others would otherwise wait for it
+    /// failed still waits at every barrier, because the other racers would otherwise wait for it
     /// forever.
     pub(super) fn run(&self, racer: usize, watch: &Watch) {
         let leader = racer == 0;
         let mut peer = watch.check(|| Peer::connect(self.address));
-        let mut step = |what: &dyn Fn(&mut Peer) -> io::Result<u64>| {
-            peer.as_mut().and_then(|peer| watch.check(|| what(peer)))
+        let mut step = |action: &dyn Fn(&mut Peer) -> io::Result<u64>| {
+            peer.as_mut().and_then(|peer| watch.check(|| action(peer)))
         };
         loop {
             if leader {
                 step(&|peer| self.prepare(peer));
-                self.going.store(!watch.over(), Ordering::Relaxed);
+                self.is_running.store(!watch.over(), Ordering::Relaxed);
             }
             self.barrier.wait();
-            if !self.going.load(Ordering::Relaxed) {
+            if !self.is_running.load(Ordering::Relaxed) {
                 return;
             }
-            let unique = step(&|peer| self.look(peer));
+            let unique = step(&|peer| self.read_unique(peer));
             self.barrier.wait();
-            step(&|peer| self.strike(peer, racer as u64 + 1, unique.unwrap_or(0)));
+            step(&|peer| self.compare_and_swap(peer, racer as u64 + 1, unique.unwrap_or(0)));
             self.barrier.wait();
             if leader {
-                step(&|peer| self.judge(peer));
+                step(&|peer| self.check_winner(peer));
             }
         }
     }
@@ -80,13 +80,13 @@ impl<'a> Race<'a> {
         Ok(0)
     }
 
-    fn look(&self, peer: &mut Peer) -> io::Result<u64> {
+    fn read_unique(&self, peer: &mut Peer) -> io::Result<u64> {
         peer.queue(format_args!("gets race"));
         peer.send()?;
         Ok(peer.fetched(&mut Vec::new())?.unwrap_or(0))
     }
 
-    fn strike(&self, peer: &mut Peer, number: u64, unique: u64) -> io::Result<u64> {
+    fn compare_and_swap(&self, peer: &mut Peer, number: u64, unique: u64) -> io::Result<u64> {
         peer.queue(format_args!("cas race 0 0 1 {unique}\r\n{number}"));
         peer.send()?;
         match peer.line()? {
@@ -103,7 +103,7 @@ impl<'a> Race<'a> {
         Ok(0)
     }
 
-    fn judge(&self, peer: &mut Peer) -> io::Result<u64> {
+    fn check_winner(&self, peer: &mut Peer) -> io::Result<u64> {
         let [winner, winners, absent] =
             [&self.winner, &self.winners, &self.absent].map(|count| count.load(Ordering::Relaxed));
         if winners > 1 || (winners == 0 && absent == 0) {

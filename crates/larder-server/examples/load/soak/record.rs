@@ -3,7 +3,8 @@
 //! ```text
 //! | owner u64 | version u64 | length u64 | bytes derived from owner and version..     |
 //! ```
-//! A check detects the value of another key, an old head with a new tail, and a truncated value.
+//! The check of a record detects the value of another key, an old head with a new tail, and a
+//! truncated value.
 
 use crate::wire::{extend_pattern, mix};
 

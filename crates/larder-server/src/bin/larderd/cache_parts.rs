@@ -1,4 +1,5 @@
-//! Adapts the cache to the parts of the server: type-erased, journaled, or as a concrete type.
+//! Provides the cache in the form that each part of the server requires: type-erased, journaled, or
+//! as a concrete type.
 
 use larder_cluster::ReplicatedCache;
 use larder_server::driver::{self, Sockets};
@@ -18,7 +19,7 @@ fn run_workers(cache: &impl Cache) -> RunWorkers {
     Box::new(move |server, sockets| driver::run(server, &cache, sockets))
 }
 
-/// One cache in the forms that the parts of the server require.
+/// One cache, in each form that a part of the server requires.
 pub(crate) struct CacheParts {
     /// The type-erased cache. All parts use it, except the per-core workers of the segment engine.
     pub(crate) cache: erased::Cache,
@@ -32,8 +33,8 @@ pub(crate) struct CacheParts {
 
 impl CacheParts {
     /// Wraps a cache of the segment engine. The workers are compiled for this concrete type, once
-    /// with and once without journals. They do more than 90 % of the server's work, and type-erased
-    /// calls would slow them down.
+    /// with and once without journals. Workers do more than 90 % of the server's work, and
+    /// type-erased calls would slow them down.
     pub(crate) fn segment(cache: &segment::Cache, options: &Options) -> Self {
         let region = Some(cache.clone());
         match journals(options) {

@@ -1,4 +1,4 @@
-//! Changes to the process at the start: background mode, core files, locked memory and user.
+//! Changes to the process at startup: background mode, core files, locked memory and user.
 
 use super::failure::{EX_NOUSER, EX_OSERR, Failure, failure};
 use larder_server::log::verbosity::log_to_system;
@@ -6,18 +6,18 @@ use larder_server::options::Options;
 use larder_server::process::platform;
 
 /// Enables core files (`-r`), forks into the background (`-d`), and locks memory (`-k`). Call this
-/// after the checks of options, files and sockets, because a daemon without `-v` cannot report
-/// errors: it has no standard error.
+/// after checking options, files and sockets: a daemon without `-v` has no standard error on which
+/// to report errors.
 pub(crate) fn detach(options: &Options) -> Result<(), Failure> {
     if options.enable_coredumps {
         platform::allow_core_files()
             .map_err(|_| failure(EX_OSERR)(&"failed to ensure corefile creation"))?;
     }
     if options.daemon {
-        let (stay, talk) = (options.enable_coredumps, options.verbose > 0);
-        platform::daemonize(stay, talk)
+        let (keep_directory, keep_streams) = (options.enable_coredumps, options.verbose > 0);
+        platform::daemonize(keep_directory, keep_streams)
             .map_err(|_| failure(EX_OSERR)(&"failed to daemon() in order to daemonize"))?;
-        if !talk {
+        if !keep_streams {
             log_to_system();
         }
     }

@@ -106,7 +106,7 @@ pub(crate) fn serve(
     left.map_err(left_group)
 }
 
-/// Converts the error of a server that could not join its group or stay in it.
+/// Converts the error of a server that could not join or stay in its group.
 fn left_group(error: JoinError) -> Failure {
     let status = match error {
         JoinError::Thread(_) => EX_OSERR,

@@ -21,8 +21,8 @@ pub(crate) struct BoundSockets {
     pub(crate) followers: Vec<TcpListener>,
 }
 
-/// Makes those checks of [`bind`] and [`start_tls`] that need neither the network nor files.
-/// Resolves no names and binds nothing. Assumes that systemd passes no sockets.
+/// Runs the checks of [`bind`] and [`start_tls`] that need neither the network nor files. Resolves
+/// no names and binds no sockets. Assumes that systemd passes no sockets.
 pub(crate) fn check(options: &Options) -> Result<(), Failure> {
     let os = |error: ListenError| failure(EX_OSERR)(&error);
     let securities = listener::check(options).map_err(os)?;

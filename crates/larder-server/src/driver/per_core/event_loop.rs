@@ -53,7 +53,7 @@ pub(super) struct EventLoop<E: Engine + 'static> {
     /// Other clients are polled before these.
     handshaking: VecDeque<usize>,
     /// Whether `inbox` may contain connections from the accepting thread.
-    arriving: bool,
+    may_have_arrivals: bool,
     maintained: Instant,
     /// Whether maintenance has more to do and must continue in the next iteration.
     has_maintenance: bool,
@@ -111,7 +111,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             watchers_served: Instant::now(),
             handshakes: VecDeque::new(),
             handshaking: VecDeque::new(),
-            arriving: false,
+            may_have_arrivals: false,
             maintained: Instant::now(),
             has_maintenance: false,
             waker,
@@ -172,14 +172,14 @@ impl<E: Engine + 'static> EventLoop<E> {
             }
             let now = self.worker.now();
             // Events are edge-triggered, so each is reported only once. A socket that is ready at
-            // its registration causes one event, too.
+            // its registration also causes one event.
             let waiting = self.ready.len();
             for event in &events {
                 if event.token() == WAKER {
-                    self.arriving = true;
+                    self.may_have_arrivals = true;
                     self.resume(now);
                 } else if event.token() == READS {
-                    // There is nothing to do here: every iteration completes flash reads below.
+                    // Nothing to do: each iteration completes flash reads below.
                 } else if event.token().0 >= FIRST_ENDPOINT {
                     self.serve_datagrams(event.token().0, now);
                 } else if let Some(Some(client)) = self.clients.get_mut(event.token().0) {
@@ -218,7 +218,7 @@ impl<E: Engine + 'static> EventLoop<E> {
 
     /// Returns the maximum time to wait for an event.
     fn poll_timeout(&self) -> Duration {
-        let has_arrivals = self.arriving || !self.handshaking.is_empty();
+        let has_arrivals = self.may_have_arrivals || !self.handshaking.is_empty();
         let resumes = !self.resumed.is_empty();
         let busy = self.has_maintenance || has_arrivals || resumes || !self.ready.is_empty();
         match (busy, self.watching.is_empty()) {
@@ -236,8 +236,8 @@ impl<E: Engine + 'static> EventLoop<E> {
             if !client.connection.is_quiet() {
                 continue;
             }
-            // Let the connection read once, to answer input that arrived before the shutdown but
-            // whose event was not reported yet.
+            // Make the connection read once: input may have arrived before the shutdown without a
+            // reported event.
             client.connection.note_event(true, false);
             self.serve(index, now);
             let client = self.clients[index].as_ref();
@@ -284,16 +284,16 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Starts to serve connections that the accepting thread has sent, for about
+    /// Starts serving connections that the accepting thread has sent. Stops after about
     /// [`HANDSHAKE_SLICE`].
     fn accept_pending(&mut self) {
-        if !self.arriving {
+        if !self.may_have_arrivals {
             return;
         }
-        let begun = Instant::now();
-        while begun.elapsed() < HANDSHAKE_SLICE {
+        let start = Instant::now();
+        while start.elapsed() < HANDSHAKE_SLICE {
             let Ok(accepted) = self.inbox.try_recv() else {
-                self.arriving = false;
+                self.may_have_arrivals = false;
                 return;
             };
             let info = Arc::clone(&accepted.info);
@@ -351,8 +351,9 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Registers a client for the events that can concern it: log lines, load shedding and write
-    /// events. Closes the client if load shedding has marked it, or if the registration fails.
+    /// Registers a client for the events that it currently needs: log lines, load shedding and
+    /// write events. Closes the client if load shedding has marked it, or if the registration
+    /// fails.
     fn watch_client(&mut self, index: usize) {
         let Some(Some(client)) = self.clients.get_mut(index) else { return };
         if client.connection.is_watching() && !self.watching.contains(&index) {
@@ -422,7 +423,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         }
     }
 
-    /// Closes connections that have reached the idle timeout.
+    /// Closes connections whose idle timeout has passed.
     fn close_idle(&mut self, now: Seconds) {
         for index in 0..self.clients.len() {
             let Some(client) = &self.clients[index] else { continue };

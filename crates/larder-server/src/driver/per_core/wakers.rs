@@ -22,8 +22,8 @@ pub(super) struct Resumed {
     /// connection has another ID, the token was reused.
     pub(super) list: Mutex<Vec<(usize, u64)>>,
     pub(super) waker: Arc<Waker>,
-    /// Whether the worker will check the list before it waits for events again. If so, it need not
-    /// be woken.
+    /// Whether the worker will check the list before it next waits for events, so that wakers need
+    /// not wake the worker.
     pub(super) looks_again: AtomicBool,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Client {
     /// The server's phase at the last wake.
     phase: Phase,
     /// The flag that ends a wait for slower storage, for another node or for an acknowledgement.
-    /// The first such wait creates it.
+    /// The first such wait creates the flag.
     resume: OnceCell<ResumeFlag>,
 }
 
@@ -113,8 +113,8 @@ impl Client {
         })
     }
 
-    /// Answers the requests that have arrived, including input that arrived before the shutdown but
-    /// whose event was not reported yet. Returns true if the connection can close.
+    /// Answers the requests that have arrived, including input that arrived before the shutdown
+    /// without a reported event. Returns true if the connection can close.
     async fn try_drain(&mut self) -> bool {
         if !self.connection.is_quiet() {
             return false;
@@ -165,7 +165,7 @@ impl Client {
         } else {
             ready!(self.stream.poll_input(cx)).inspect(|()| self.connection.note_event(true, false))
         };
-        // The event fails when the runtime stops.
+        // Waiting for the event fails when the runtime stops.
         Poll::Ready(event.is_ok())
     }
 

@@ -1,6 +1,6 @@
 //! A waker for requests that wait for slower storage or another node, and for replies that wait for
-//! an acknowledgement. Because other events wake the task, too, this waker also sets a flag. The
-//! task checks the flag to detect that this wait is over.
+//! an acknowledgement. Other events also wake the task, so this waker sets a flag. The task checks
+//! the flag to detect that the wait is over.
 
 use std::future::poll_fn;
 use std::sync::Arc;

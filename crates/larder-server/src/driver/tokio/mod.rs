@@ -1,5 +1,5 @@
 //! The Tokio drivers: one task per connection and per UDP socket. `tokio-current-thread` runs one
-//! runtime per worker thread, and gives connections to the runtimes round-robin.
+//! runtime per worker thread, and assigns connections to the runtimes round-robin.
 //! `tokio-multi-thread` runs one work-stealing runtime, where a task may move to another thread
 //! whenever it waits.
 //!
@@ -92,7 +92,7 @@ pub(super) fn start_each(
         let name = format!("larder-{index}");
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             install(index, &server, &cache);
-            // A dropped sender stops the runtime, too.
+            // Dropping the sender also stops the runtime.
             let _ = runtime.block_on(ended);
             drop(runtime);
             uninstall();

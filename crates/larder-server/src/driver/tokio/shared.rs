@@ -41,7 +41,7 @@ impl Shared {
         })
     }
 
-    /// Does one slice of maintenance. Returns true if work is left.
+    /// Runs one slice of maintenance. Returns true if work is left.
     pub(super) fn maintain(&self) -> bool {
         self.with_worker(|worker| worker.maintain(worker.now().seconds()))
     }

@@ -1,8 +1,8 @@
 //! A stream registered with Tokio, read by one task.
 //!
 //! A reported event is cleared before the task polls the connection, so input that arrives later
-//! causes another event. This lets the polls stop after a short read, without a further system call
-//! that returns "would block".
+//! causes another event. A poll can therefore stop after a short read, without a further system
+//! call that returns "would block".
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{SockRef, Socket};
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 /// A stream socket of any address family.
 ///
 /// Tokio's `TcpStream` reports events for sockets of any family. Reads and writes use the socket
-/// directly. (`AsyncFd` would be the right type, but registering it needs `unsafe`.)
+/// directly. (`AsyncFd` would be the usual type, but registering it requires `unsafe`.)
 pub(super) struct Stream(TcpStream);
 
 impl Stream {

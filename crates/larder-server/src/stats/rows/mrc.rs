@@ -1,5 +1,5 @@
-//! Rows of `stats mrc`, Larder's own: the miss-ratio curve, shown as the estimated hit ratios with
-//! other memory limits.
+//! Rows of `stats mrc`, Larder's own: the miss-ratio curve, shown as the estimated hit ratio for
+//! each of several memory limits.
 
 use crate::stats::row::Source::Server;
 use crate::stats::row::{Condition, Row, Value};

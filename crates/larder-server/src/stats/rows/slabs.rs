@@ -1,5 +1,5 @@
-//! Rows of `stats slabs`: the classes of `stats items`, with the pages that memcached would need
-//! for them. The pages do not exist in Larder, so these rows are not metrics.
+//! Rows of `stats slabs`: the classes of `stats items`, with the slab pages that memcached would
+//! need. Larder has no slab pages, so these rows are not metrics.
 
 use crate::stats::row::Row;
 use crate::stats::row::Source::{Class, Server, Slab};

@@ -20,8 +20,8 @@ fn dumps_have_the_lines_of_memcached() {
         lines
     };
     let memcached = Server::memcached(&[]).expect("memcached; scripts/test installs it");
-    // memcached's dump misses items that its maintenance thread moves between LRU lists at the same
-    // time.
+    // memcached's dump misses items that its maintenance thread concurrently moves between LRU
+    // lists.
     let memcached = lines(&memcached, |dump| dump.matches("key=").count() == 3);
     assert_eq!(memcached.len(), 4);
     for engine in ENGINES {
@@ -84,7 +84,7 @@ fn a_dump_blocks_no_other_client_and_waits_for_its_reader() {
         let dump = exchange(&mut dumping, "", "END\r\n");
         let keys = dump.lines().filter(|line| line.starts_with("key=key-")).count();
         assert_eq!(keys as u64, stat(&stats, "curr_items"), "{engine:?}");
-        // Afterwards the connection works as before.
+        // After the dump, the connection works as before.
         assert_eq!(exchange(&mut dumping, "mn\r\n", "\r\n"), "MN\r\n");
         assert_eq!(stat(&ask(&server, "stats\r\n"), "lru_crawler_running"), 0, "{engine:?}");
     }

@@ -97,8 +97,8 @@ fn items_of_a_full_cache_take_no_more_than_the_limit() {
     }
 }
 
-/// Refused sets must evict nothing. Only the first refused sets may still evict, because earlier
-/// sets may have started to evict the items of a segment.
+/// Refused sets must evict nothing, except for the first few: earlier sets may have started to
+/// evict the items of a segment.
 #[test]
 fn refused_sets_evict_nothing() {
     let server = larderd(ENGINES[0], &["-m", "16", "-t", "1"]);
@@ -118,8 +118,8 @@ fn refused_sets_evict_nothing() {
     assert_eq!(refuse(), before);
 }
 
-/// Returns `stats`, `stats slabs` and `stats items` for the same cache state. Retries until no
-/// items were demoted or evicted between the pages.
+/// Returns `stats`, `stats slabs` and `stats items` for the same cache state. Retries until no item
+/// was demoted or evicted between the pages.
 fn settled_pages(server: &Server) -> [String; 3] {
     let state = |page: &str| ["bytes", "curr_items", "evictions"].map(|name| stat(page, name));
     let mut pages = Default::default();
@@ -149,7 +149,7 @@ fn removals_are_counted_by_reason() {
         ["removed_expired", "removed_flushed", "removed_tag"].map(|name| stat(&page, name))
     };
     // A store removes the old item, which has expired, was flushed or has a dropped tag. If
-    // maintenance has already removed the item, the removal must not count twice.
+    // maintenance has already removed the old item, the removal must not count twice.
     let set = |key: &str| {
         assert_eq!(ask(&server, &format!("set {key} 0 0 1\r\n1\r\n")), "STORED\r\n");
     };
@@ -195,7 +195,7 @@ fn cache_memlimit_changes_the_memory_limit() {
     assert_eq!(stat(&stats, "limit_maxbytes"), 256 << 20);
     assert_eq!(stat(&stats, "evictions"), 0, "all of it fits");
     assert!(resident(&server) > 150);
-    // Items that fit under the lower limit must stay.
+    // Items that fit within the lower limit must stay.
     assert_eq!(ask(&server, "cache_memlimit 224\r\n"), "OK\r\n");
     // Wait for two runs of maintenance, which must not evict anything.
     std::thread::sleep(Duration::from_secs(2));

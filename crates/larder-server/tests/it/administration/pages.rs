@@ -207,7 +207,7 @@ fn states(asking: &mut TcpStream) -> Vec<String> {
     states
 }
 
-/// All connections have sent an incomplete request, except the connection that requests the page.
+/// Every connection has sent an incomplete request, except the connection that requests the page.
 #[test]
 fn connections_have_the_states_of_memcached() {
     let options = ["-t", "1"];
@@ -246,7 +246,8 @@ fn a_page_of_classes_lists_one_class_after_another() {
     }
 }
 
-/// Monitoring agents read these counts, and would report a full cache after a flush.
+/// Monitoring agents read these counts. If the counts did not fall, the agents would report a full
+/// cache after a flush.
 #[test]
 fn the_count_of_items_falls_to_0_after_a_flush() {
     const ITEMS: usize = 60_000;

@@ -169,8 +169,8 @@ fn a_slow_watcher_loses_lines_and_uses_bounded_memory() {
     let server = larderd(ENGINES[0], &["-t", "1"]);
     let mut watcher = watch(&server, "fetchers");
     let gets = "get a\r\n".repeat(10_000);
-    // Repeat the requests, because the kernel first buffers an unknown number of lines for the
-    // watcher.
+    // Repeat the requests, because the kernel buffers an unknown number of lines for the watcher
+    // before the server skips lines.
     wait_for("skipped line", || {
         ask(&server, &gets);
         stat(&ask(&server, "stats\r\n"), "log_watcher_skipped") > 0
@@ -213,7 +213,7 @@ fn watching_can_be_disabled_and_is_limited() {
     let watchers: Vec<TcpStream> = (0..20).map(|_| watch(&server, "")).collect();
     let refused = "WATCHER_TOO_MANY log watcher limit reached\r\n";
     assert_eq!(ask(&server, "watch\r\n"), refused);
-    // A connection publishes this state only after the poll that sends the reply.
+    // A connection publishes its state only after the poll that sends the reply.
     wait_for("watchers in stats conns", || {
         ask(&server, "stats conns\r\n").matches(" conn_watch\r\n").count() == watchers.len()
     });

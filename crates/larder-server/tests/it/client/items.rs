@@ -270,8 +270,8 @@ fn lease() -> Lease {
     Lease::ttl(1000).lock(1000)
 }
 
-/// Runs a test with two clients of each kind at the same server, larderd or memcached. The clients
-/// stand for two processes.
+/// Runs a test with two clients of each kind at the same server, larderd or memcached. The two
+/// clients represent two processes.
 fn each_server_twice(test: impl Fn(&AnyClient, &AnyClient)) {
     each_client(|client| {
         let memcached = Server::memcached(&[]).expect("Debian's memcached is installed");
@@ -349,9 +349,9 @@ fn another_caller_computes_if_one_panics() {
         thread::scope(|scope| {
             let first = scope.spawn(|| {
                 client.get_or_compute("k", lease(), || {
-                    let before = look_ups(client);
+                    let before = lookups(client);
                     computes.store(true, Ordering::Relaxed);
-                    wait_for_look_up(client, &before);
+                    wait_for_lookup(client, &before);
                     if true {
                         std::panic::resume_unwind(Box::new("it failed"));
                     }
@@ -362,7 +362,7 @@ fn another_caller_computes_if_one_panics() {
             let second = client.get_or_compute("k", lease(), || Ok::<_, ()>("2")).unwrap();
             assert!(first.join().is_err() && second == "2");
         });
-        // When the first caller panicked, the second caller acquired the lease and stored its
+        // After the first caller panicked, the second caller acquired the lease and stored its own
         // value.
         assert_eq!(client.get("k").unwrap().unwrap(), "2");
         assert!(begun.elapsed() < Duration::from_secs(50), "no caller waits for a deadline");
@@ -370,15 +370,15 @@ fn another_caller_computes_if_one_panics() {
 }
 
 /// Returns the number of lookups that the server has answered.
-fn look_ups(client: &AnyClient) -> String {
+fn lookups(client: &AnyClient) -> String {
     let page = client.stats("").unwrap().remove(0).1;
     page.into_iter().find(|(name, _)| name == "cmd_get").unwrap().1
 }
 
 /// Waits until the server has answered the lookup of another caller. Then waits a little longer, so
 /// that the other caller receives the reply.
-fn wait_for_look_up(client: &AnyClient, before: &str) {
-    common::wait_for("the other caller", || look_ups(client) != before);
+fn wait_for_lookup(client: &AnyClient, before: &str) {
+    common::wait_for("the other caller", || lookups(client) != before);
     thread::sleep(Duration::from_millis(100));
 }
 
@@ -397,8 +397,8 @@ fn an_old_value_is_there_while_one_caller_computes() {
         };
         assert_eq!(first.get_or_compute("k", lease(), compute).unwrap(), "2");
         assert_eq!(get(second, lease(), "none"), "2");
-        // With this lease, one caller computes the next value early when less than 2000 s are left,
-        // as is the case here.
+        // With this lease, one caller computes the next value early if the value expires in less
+        // than 2000 s, as it does here.
         let early = lease().early(2000);
         let compute = || {
             assert_eq!(get(first, early, "none"), "2");
@@ -407,8 +407,8 @@ fn an_old_value_is_there_while_one_caller_computes() {
         };
         assert_eq!(second.get_or_compute("k", early, compute).unwrap(), "3");
         assert_eq!(get(first, lease(), "none"), "3");
-        // With this lease, a new value would be fresh for only a second. But the stored value has a
-        // longer expiry, so it is returned.
+        // With this lease, a new value would be fresh for only a second. The stored value has a
+        // later expiry, so the call returns it.
         assert_eq!(get(first, Lease::ttl(1).stale(1000), "none"), "3", "it has a longer expiry");
         first.delete("k").unwrap();
         let stale = Lease::ttl(1).stale(1000);
@@ -442,7 +442,7 @@ fn a_value_computed_before_a_change_is_not_stored() {
 }
 
 /// Tests the calls of a Tokio client. When the first caller's future is dropped, a second caller
-/// must take over. While a task computes the new value, callers must get the old value.
+/// must compute the value. While a task computes a new value, callers must get the old value.
 #[test]
 fn futures_that_are_dropped_and_tasks_in_the_background() {
     each_client(|client| {
@@ -462,12 +462,12 @@ fn futures_that_are_dropped_and_tasks_in_the_background() {
                 }
             });
             runtime.block_on(computes).unwrap();
-            let before = look_ups(&client);
+            let before = lookups(&client);
             let second = runtime.spawn({
                 let cache = cache.clone();
                 async move { cache.get_or_compute("k", lease(), async || Ok::<_, ()>("2")).await }
             });
-            wait_for_look_up(&client, &before);
+            wait_for_lookup(&client, &before);
             first.abort();
             assert_eq!(runtime.block_on(second).unwrap().unwrap(), "2");
             assert_eq!(client.get("k").unwrap().unwrap(), "2", "it had the right to store");

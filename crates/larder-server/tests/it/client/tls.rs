@@ -155,8 +155,8 @@ fn a_client_presents_its_certificate() {
         let known = patient(client, port, tls(scratch).client_certificate(&chain, &key));
         assert_eq!(known.set("k", "1", 0).unwrap(), StoreOutcome::Stored);
         // In TLS 1.3, the server refuses the client only after the client has completed its part of
-        // the handshake. So the first request fails, and the reason may be lost when the server
-        // closes the connection.
+        // the handshake. Therefore, the first request fails, and the reason may be lost when the
+        // server closes the connection.
         wait_for("the reason", || {
             let error = patient(client, port, tls(scratch)).get("k").unwrap_err();
             assert!(error.is_fault(), "{error}");
@@ -334,7 +334,7 @@ async fn drop_futures() {
     }
     let (dropped, done) = (dropped.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
     let calls = u64::from(TASKS * CALLS);
-    // One in 32 calls is polled only once, and one poll never completes a call.
+    // One in 32 calls is polled only once, and a single poll never completes a call.
     assert!(
         done >= calls / 4 && dropped >= calls / 32,
         "{done} calls were done, {dropped} dropped"

@@ -34,7 +34,7 @@ fn without_a_handshake_calls_fail_at_their_deadline_and_send_no_request() {
             assert!(reason(&error).contains("no TLS handshake by the deadline"), "{error}");
             begun.elapsed().checked_sub(MILLIS(200)).expect("not before the deadline")
         });
-        // A busy machine may wake a thread late, but hardly in every attempt.
+        // A busy machine may wake a thread late, but it is unlikely to do so in every attempt.
         let earliest = times.min().unwrap();
         assert!(earliest < MILLIS(150), "{earliest:?}");
         let seen = seen.lock().unwrap();
@@ -67,15 +67,15 @@ fn calls_fail_if_only_one_side_uses_tls() {
             let error = patient(client, port, tls(&scratch)).set("k", "1", 0).unwrap_err();
             assert!(reason(&error).contains(expected), "{error}");
         }
-        // A client without TLS fails at a server with TLS, too.
+        // A client without TLS must also fail at a server with TLS.
         let secure = Secure::start("client-plain", &[], "");
         let plain = client(at(secure.server.port())).build().unwrap();
         assert!(plain.get("k").unwrap_err().is_fault());
     });
 }
 
-/// A proxy resets the first connection after it has forwarded a number of the server's bytes. The
-/// reset cuts records at different offsets.
+/// A proxy resets the first connection after forwarding some of the server's bytes. The reset cuts
+/// records at different offsets.
 #[test]
 fn a_reset_in_the_middle_of_a_record_is_an_error_and_the_next_call_has_a_new_connection() {
     let secure = Secure::start("client-cut", &[], "");
@@ -120,8 +120,8 @@ fn a_connection_with_an_unexpected_reply_is_not_used_again() {
     each_client(|client| {
         for unasked in ["END\r\n", "VALUE b 0 1\r\nx\r\nEND\r\n"] {
             let scratch = Scratch::new("client-unasked");
-            // Makes client and server alternate. The client continues if the number is even, and
-            // the server if it is odd.
+            // A counter that makes client and server alternate: the client continues while it is
+            // even, and the server while it is odd.
             let turns: Arc<AtomicU64> = Arc::default();
             let turn = Arc::clone(&turns);
             let server = Fake::with_tls(&scratch, move |_, _, line, stream| {
@@ -204,8 +204,8 @@ fn deadlines_are_kept_after_the_handshake() {
     });
 }
 
-/// If the client gives up while it sends a request, it must never send the rest of the request,
-/// even when it closes the connection.
+/// A client that gives up while sending a request must never send the rest of the request, even
+/// when it closes the connection.
 #[test]
 fn a_request_that_is_given_up_before_its_end_is_not_completed() {
     each_client(|client| {

@@ -75,8 +75,8 @@ impl Server {
 
     /// Starts a command with the given standard error, without waiting until it serves.
     pub fn spawn_saying(scratch: Scratch, command: &mut Command, said: Stdio) -> Self {
-        // Let the server choose its port and write the port file. If the test chose a port, another
-        // process could bind the port first.
+        // The server chooses its port and writes the port file. If the test chose the port, another
+        // process could bind it first.
         command.env("MEMCACHED_PORT_FILENAME", scratch.path("ports"));
         command.stdout(Stdio::null()).stderr(said);
         Self { scratch, child: command.spawn().unwrap(), port: OnceLock::new() }

@@ -205,7 +205,7 @@ fn the_smallest_limit_still_serves() {
     let fill: String = (0..3000).map(|i| format!("set k{i} 0 0 1000\r\n{value}\r\n")).collect();
     let large = "x".repeat(400_000);
     let then = format!("get k2999\r\nset l 0 0 400000\r\n{large}\r\nget l\r\n");
-    // Other architectures may have larger pages, which makes the segments larger, too.
+    // Other architectures may have larger pages, and thus larger segments.
     let limit = if cfg!(target_arch = "x86_64") { "1" } else { "3" };
     let answers = asked(&["-m", limit, "-I", "512k", "-t", "4"], &(fill + &then));
     let (stored, then) = answers.split_at(3000 * "STORED\r\n".len());

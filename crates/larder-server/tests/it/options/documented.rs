@@ -32,7 +32,7 @@ const EXTENDED: &str = "
     proxy_arg proxy_uring relaxed_privileges";
 
 /// memcached 1.6.45's commands, each with a valid request. The table of differences must list
-/// exactly those that larderd answers with `ERROR`.
+/// exactly the commands that larderd answers with `ERROR`.
 const COMMANDS: &[(&str, &str)] = &[
     ("set", "set k 0 0 1\r\n1"),
     ("add", "add k 0 0 1\r\n1"),
@@ -293,12 +293,13 @@ fn every_name_in_the_help_of_memcached_is_in_ours() {
     }
 }
 
-/// Returns the words of `-h` as scripts find them: `-m,` and `--memory-limit`, `- idle_timeout:`.
+/// Returns the words of `-h` that scripts search for: `-m,` and `--memory-limit`, `-
+/// idle_timeout:`.
 fn words(help: &str) -> Vec<&str> {
     help.split(|c: char| c.is_whitespace() || ",.:<=".contains(c)).collect()
 }
 
-/// The help also contains options without effect, but not options that are refused.
+/// The help also contains options without effect, but not options that larderd refuses.
 #[test]
 fn every_option_of_memcached_is_in_the_help() {
     let help = help();
@@ -332,8 +333,8 @@ fn every_documented_option_is_in_the_help() {
 }
 
 /// If the row of a suboption contains "error", larderd must refuse the suboption as unknown.
-/// Otherwise it must accept the name, and then exits for another reason, at the latest because the
-/// port is taken.
+/// Otherwise, larderd must accept the name. It then exits for another reason, at the latest because
+/// the port is in use.
 #[test]
 fn extended_options_behave_as_the_table_says() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -349,7 +350,7 @@ fn extended_options_behave_as_the_table_says() {
     }
 }
 
-/// The statistics that memcached 1.6.45 shows (some only with `-Z`) and that Debian's 1.6.18 lacks.
+/// The statistics that memcached 1.6.45 shows (some only with `-Z`) but Debian's 1.6.18 lacks.
 const NEW_STATISTICS: &str = "
     slab_reassign_busy_nomem slab_reassign_last_busy_status client_flags_size drop_privileges
     ssl_new_sessions ssl_handshake_errors ssl_proto_errors time_since_server_cert_refresh";

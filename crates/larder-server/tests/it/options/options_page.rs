@@ -6,7 +6,7 @@ use crate::common::pages::{check_documentation, replaced};
 use std::fmt::Write as _;
 use std::process::Command;
 
-/// An option or suboption as the help describes it.
+/// The description of an option or suboption in the help.
 #[derive(Default)]
 struct Entry {
     /// The names and the value, in Markdown.
@@ -154,7 +154,7 @@ fn table(sections: &[Section], level: &str, first_column: &str) -> String {
 #[test]
 fn the_page_of_options_is_generated_from_the_help() {
     let help = Command::new(env!("CARGO_BIN_EXE_larderd")).arg("--help").output().unwrap();
-    // Remove trailing spaces, which the lines between the paragraphs of an option contain.
+    // Remove trailing spaces: the lines between the paragraphs of an option consist of spaces.
     let help = String::from_utf8(help.stdout).unwrap();
     let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     let [options, extended] = sections(&help);

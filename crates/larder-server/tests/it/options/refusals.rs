@@ -1,5 +1,4 @@
-//! Refusals at the start and their reasons, files that block reads, and messages of a running
-//! server.
+//! Refusals at startup and their reasons, files that block reads, and messages of a running server.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common::tls::{Authority, Secure, client_config, connect, write_identity};
@@ -180,7 +179,7 @@ fn a_clients_certificate_of_version_1_is_refused_and_the_log_has_the_remedy() {
     watcher.read_exact(&mut [0; 4]).unwrap();
     issue_version_1(scratch, &secure.authority);
     let address = format!("127.0.0.1:{}", secure.server.port());
-    // Let openssl send a client certificate of version 1.
+    // Send a client certificate of version 1.
     let output = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-cert", "v1.pem", "-key", "v1.key", "-ign_eof"])
         .current_dir(scratch.path(""))
@@ -212,7 +211,7 @@ fn printed(options: &[&str]) -> (Server, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_larderd"));
     command.args(["-l", "127.0.0.1", "-p", "-1"]).args(options);
     let mut server = Server::spawn_saying(scratch, &mut command, terminal.slave.into());
-    // The command holds the other end of the terminal open.
+    // The command keeps the other end of the terminal open.
     drop(command);
     assert_eq!(server.ask_text("mn\r\n"), "MN\r\n");
     server.signal(Signal::SIGTERM);
@@ -238,8 +237,8 @@ fn a_terminal_shows_one_line_at_the_start() {
     assert_eq!(elsewhere.said(), "", "a file or a pipe gets the lines of the log");
 }
 
-/// Returns whether the server warns about open access. The server logs the warning before it serves
-/// the first connection.
+/// Returns whether the server warns about open access. It logs the warning before it serves the
+/// first connection.
 fn is_warned(options: &[&str]) -> bool {
     let (scratch, _) = with_identity("warned");
     scratch.file("logins", "user:password\n");

@@ -324,7 +324,7 @@ fn only_idle_connections_are_closed() {
 
 #[test]
 fn a_slow_watcher_has_the_configured_buffer() {
-    // A line has about 90 bytes. The server sends it within 20 ms.
+    // A line has about 90 bytes. The server sends each line within 20 ms.
     for (kib, skips) in [(1, true), (200, false)] {
         let size = format!("watcher_logbuf_size={kib}");
         let server = Server::larderd(&["-o", &size]);
@@ -340,8 +340,8 @@ fn a_slow_watcher_has_the_configured_buffer() {
 /// The memory limit of all connections in bytes with `-o read_buf_mem_limit=1`.
 const HELD_MAX: usize = 1 << 20;
 
-/// Connections may hold up to this number of bytes while the server is still closing those beyond
-/// the limit.
+/// The maximum number of bytes that connections may hold while the server is closing connections to
+/// enforce the limit.
 const HELD_FOR_NOW_MAX: usize = HELD_MAX / 2 * 3;
 
 /// Returns whether the server has closed a connection because of the buffer limit. The closed
@@ -358,8 +358,8 @@ fn is_one_refused(server: &Server) -> bool {
 }
 
 /// Tests values that the server buffers in the connection's memory until they are complete. The
-/// test needs a large memory limit: with a smaller limit, the engine would store values of this
-/// length while they arrive.
+/// test needs a large memory limit: with a smaller limit, the server would upload values of this
+/// length into the engine as they arrive.
 #[test]
 fn incomplete_requests_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-m", "1024", "-o", "read_buf_mem_limit=1"]);
@@ -384,8 +384,8 @@ fn incomplete_requests_stay_within_the_buffer_limit() {
     drop((few, many));
 }
 
-/// How much of an unread reply the server must buffer depends on the kernel's buffers. So the test
-/// requests replies of different lengths until the limit is reached.
+/// The part of an unread reply that the server must buffer depends on the kernel's buffers. For
+/// this reason, the test requests replies of different lengths until the limit is reached.
 #[test]
 fn unread_replies_stay_within_the_buffer_limit() {
     let server = Server::larderd(&["-o", "read_buf_mem_limit=1"]);

@@ -55,8 +55,8 @@ fn a_daemon_leaves_its_terminal_and_its_directory() {
     std::mem::forget(background);
 }
 
-/// If the daemon wrote its image to another directory, the image would stay there, and a later
-/// start could restore deleted items.
+/// If the daemon wrote its image to another directory, the next start would not remove that image,
+/// and a later start could restore deleted items from it.
 #[test]
 fn a_daemon_writes_its_image_where_it_was_started() {
     let scratch = Scratch::new("daemon-image");
@@ -161,7 +161,7 @@ fn huge_pages_are_used_or_a_warning_is_logged() {
     assert_ne!(huge, server.said().contains("no huge pages"), "{}", server.said());
 }
 
-/// Only root can switch the user.
+/// Only root can switch to another user.
 #[test]
 fn root_becomes_another_user_with_that_users_groups() {
     if !geteuid().is_root() {
@@ -210,7 +210,8 @@ fn the_core_file_limit_is_raised_to_the_maximum() {
     });
 }
 
-/// Returns whether a process may lock any amount of memory. Root may, except in some containers.
+/// Returns whether a process may lock any amount of memory. Root may do so, except in some
+/// containers.
 fn may_lock_memory(pid: Pid) -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let capabilities = of_process(pid, "status", "CapEff:");
@@ -246,8 +247,8 @@ fn a_limit_of_locked_memory_is_only_a_warning() {
         ("per-core", &[], "-sys_resource"),
         ("per-core", &[], "-sys_resource,-ipc_lock"),
     ] {
-        // Without `sys_resource`, even root cannot raise the limit again. The limit is above the
-        // memory that the server uses at the start.
+        // Without `sys_resource`, even root cannot raise the limit again. The limit exceeds the
+        // memory that the server uses at startup.
         let shell = format!(
             "ulimit -l 8388608; exec setpriv --bounding-set={lost} --inh-caps={lost} \
              \"$0\" -k -l 127.0.0.1 -p -1 -m 64 -t 2 \"$@\""

@@ -1,4 +1,5 @@
-//! The limit of file descriptors: when it is too low for the options, and when it is reached.
+//! The limit of file descriptors: a limit that is too low for the options, and a limit that is
+//! reached.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common::{self, Scratch, Server, wait_for};

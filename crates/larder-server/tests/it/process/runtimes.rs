@@ -60,7 +60,7 @@ fn expired_items_are_removed_without_requests() {
                 scope.spawn(move || store_for_a_second(stream, client));
             }
         });
-        // Wait for the TTL of one second and for a further tick of the server's clock.
+        // Wait until the TTL of one second has passed and the server's clock has ticked again.
         std::thread::sleep(Duration::from_millis(2100));
         assert_eq!(server.ask(b"lru_crawler crawl all\r\n"), b"OK\r\n");
         // Moka keeps a few expired items until its next maintenance.
@@ -92,7 +92,7 @@ fn value(client: usize, round: usize) -> Vec<u8> {
 }
 
 /// Sends a value in pieces, so that it arrives in many polls, and reads it back.
-fn goes_there_and_back(stream: &mut TcpStream, client: usize, round: usize) -> bool {
+fn stores_and_reads_back(stream: &mut TcpStream, client: usize, round: usize) -> bool {
     let value = value(client, round);
     stream.write_all(format!("set large-{client} 0 0 {}\r\n", value.len()).as_bytes()).unwrap();
     for piece in value.chunks(PIECE) {
@@ -118,7 +118,7 @@ fn large_values_survive_a_change_of_threads() {
                 let what = &what;
                 scope.spawn(move || {
                     for round in 0..5 {
-                        let same = goes_there_and_back(&mut stream, client, round);
+                        let same = stores_and_reads_back(&mut stream, client, round);
                         assert!(same, "{what}: {client}, {round}");
                     }
                 });
@@ -187,7 +187,7 @@ fn waiting_uses_no_cpu_time() {
         // Wait until the server has processed the requests.
         wait_for(&format!("rest, {what}"), || {
             let before = ticks(server);
-            // Measure the CPU time while there is no work.
+            // Measure the CPU time while the server has no work.
             std::thread::sleep(Duration::from_secs(2));
             ticks(server) - before < 30
         });
@@ -219,12 +219,12 @@ fn idle_connections_are_closed() {
 fn idle_threads_keep_notifying_the_watchdog() {
     std::thread::scope(|scope| {
         for runtime in RUNTIMES {
-            scope.spawn(move || hears_for(runtime, Duration::from_millis(4500)));
+            scope.spawn(move || expect_notifications(runtime, Duration::from_millis(4500)));
         }
     });
 }
 
-fn hears_for(runtime: &str, time: Duration) {
+fn expect_notifications(runtime: &str, time: Duration) {
     let scratch = Scratch::new(&format!("watchdog-{runtime}"));
     let path = scratch.path("notify");
     let manager = UnixDatagram::bind(&path).unwrap();

@@ -329,10 +329,10 @@ fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-/// Sends only requests that memcached 1.6.18 and 1.6.45 parse alike. 1.6.18 answers lines shorter
-/// than six bytes, while 1.6.45 closes the connection. 1.6.18 also ends a password at a space, and
-/// accepts leading spaces and lines of any length. Each request waits for the previous reply,
-/// because memcached would otherwise lose that reply.
+/// Sends only requests that memcached 1.6.18 and 1.6.45 parse in the same way. 1.6.18 answers lines
+/// shorter than six bytes, while 1.6.45 closes the connection. 1.6.18 also ends a password at a
+/// space, and accepts leading spaces and lines of any length. Each request waits for the previous
+/// reply, because memcached would otherwise lose that reply.
 #[test]
 fn text_logins_get_the_replies_of_memcached() {
     let scratch = Scratch::new("same-text");

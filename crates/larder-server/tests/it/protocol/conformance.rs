@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The maximum wait for a reply. A wait takes this long only if the reply is missing or the machine
-/// is busy.
+/// The maximum time to wait for a reply. A wait takes this long only if the reply is missing or the
+/// machine is busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of attempts for a failing case. The server's clock may tick during a case, which
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const ATTEMPTS: usize = 3;
 
 /// A server with the options of a case.
-trait Running {
+trait TestServer {
     type Peer: Peer;
 
     fn connect(&self) -> Self::Peer;
@@ -37,7 +37,7 @@ trait Peer: Read + Write {
     fn end_input(&mut self);
 }
 
-impl Running for Server {
+impl TestServer for Server {
     type Peer = TcpStream;
 
     fn connect(&self) -> TcpStream {
@@ -57,7 +57,7 @@ impl Peer for TcpStream {
     }
 }
 
-impl Running for Secure {
+impl TestServer for Secure {
     type Peer = Client;
 
     fn connect(&self) -> Client {
@@ -79,18 +79,18 @@ impl Peer for Client {
 }
 
 /// A server and the connections of a case.
-struct Playing<R: Running> {
+struct CaseTarget<R: TestServer> {
     server: R,
     peers: BTreeMap<usize, R::Peer>,
 }
 
-impl<R: Running> Playing<R> {
+impl<R: TestServer> CaseTarget<R> {
     fn peer(&mut self, id: usize) -> &mut R::Peer {
         self.peers.entry(id).or_insert_with(|| self.server.connect())
     }
 }
 
-impl<R: Running> Target for Playing<R> {
+impl<R: TestServer> Target for CaseTarget<R> {
     fn reset(&mut self) {
         self.peers.clear();
         assert_eq!(self.server.ask("flush_all\r\nverbosity 0\r\n"), "OK\r\nOK\r\n");
@@ -124,10 +124,10 @@ impl<R: Running> Target for Playing<R> {
     }
 }
 
-fn play(server: impl Running, runs: impl Fn(&Case) -> bool) {
+fn play(server: impl TestServer, runs: impl Fn(&Case) -> bool) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance");
     let cases = read_folder(&folder).unwrap();
-    let mut target = Playing { server, peers: BTreeMap::new() };
+    let mut target = CaseTarget { server, peers: BTreeMap::new() };
     let chosen: Vec<&Case> =
         cases.iter().filter(|case| (!case.needs_clock() || case.sleep) && runs(case)).collect();
     let mut fails = |case: &Case| {
@@ -141,7 +141,7 @@ fn play(server: impl Running, runs: impl Fn(&Case) -> bool) {
 }
 
 /// Runs the cases for all runtimes concurrently, because they mostly wait for clocks.
-fn play_all<R: Running>(start: impl Fn(&str) -> R + Sync) {
+fn play_all<R: TestServer>(start: impl Fn(&str) -> R + Sync) {
     let start = &start;
     std::thread::scope(|scope| {
         for runtime in RUNTIMES {

@@ -6,8 +6,8 @@
 use crate::common::{RUNTIMES, Server};
 use std::fmt::Write as _;
 
-/// Known differences. Each consists of the text in memcached 1.6.18's reply, the text in Larder's
-/// reply, and the reason. Larder follows 1.6.45.
+/// Known differences between memcached 1.6.18 and Larder, which follows 1.6.45. Each consists of
+/// the text in memcached's reply, the text in Larder's reply, and the reason.
 ///
 /// The test does not generate requests that the two versions parse differently:
 /// - too few words: 1.6.18 answers `ERROR`;
@@ -252,7 +252,8 @@ fn difference(memcached: &Server, larderd: &Server, request: &[u8]) -> Option<St
     Some(format!("byte {at}\nmemcached: {theirs}\nlarderd:   {ours}\nrequest:   {request}"))
 }
 
-/// Returns the replies with every CAS replaced by 0, because the servers assign different values.
+/// Returns the replies with every CAS replaced by 0, because the servers assign different CAS
+/// values.
 fn without_cas(answers: &[u8]) -> Vec<u8> {
     if answers.first() == Some(&0x81) {
         return without_binary_cas(answers);

@@ -361,8 +361,9 @@ fn sessions_are_resumed_until_certificates_are_reloaded() {
     }
 }
 
-/// The statistic counts new sessions, but not resumed ones, as memcached's documentation says.
-/// (With OpenSSL, memcached counts tickets instead in TLS 1.3, and in TLS 1.2 with tickets.)
+/// The statistic counts new sessions, but not resumed sessions, as memcached's documentation
+/// states. (With OpenSSL, memcached counts tickets instead in TLS 1.3, and in TLS 1.2 with
+/// tickets.)
 #[test]
 fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
     let ours = Secure::start("new-sessions", &[], "ssl_session_cache");
@@ -393,8 +394,8 @@ fn new_sessions_are_counted_once_and_resumed_ones_are_not() {
 fn a_slow_handshake_times_out_and_blocks_no_other_client() {
     let secure = Secure::start("slow", &["-l", "notls:127.0.0.1"], "ssl_handshake_timeout=4");
     let port = secure.server.port();
-    // Create the hello without a connection, because the server would count a closed connection as
-    // an error.
+    // Create the client hello without a connection, because the server would count a connection
+    // that closes as an error.
     let name = ServerName::try_from("cache.test").unwrap();
     let mut conn = ClientConnection::new(Arc::new(secure.client_config()), name).unwrap();
     let mut hello = Vec::new();

@@ -1,5 +1,5 @@
-//! UDP. Sends the same datagrams to larderd and to memcached, and tests additional guarantees of
-//! larderd.
+//! Tests of UDP: sends the same datagrams to larderd and to memcached, and tests additional
+//! guarantees of larderd.
 
 use crate::common::{self, Scratch, Server, TIMEOUT, stat, stderr, wait_for};
 use socket2::SockRef;
@@ -294,7 +294,7 @@ fn one_datagram_draws_a_bounded_answer() {
     let (before, client) = (written(), Client::new(&server));
     client.send([1, 0, 1, 0], "get v\r\n".repeat(100).as_bytes());
     // The server answers this request only after the first datagram. Repeat the request, because
-    // its reply may be lost among so many datagrams.
+    // the reply may be lost if many datagrams arrive at once.
     client.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     wait_for("the end of the answers", || {
         client.send([2, 0, 1, 0], b"mn\r\n");

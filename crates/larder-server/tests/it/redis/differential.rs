@@ -102,8 +102,8 @@ fn number(random: &mut Random) -> &'static str {
     random.one(&["0", "1", "-5", "999", "9223372036854775807", "-9223372036854775808", "x", "01"])
 }
 
-/// Returns a random expiry in seconds, or rarely an invalid one. Two expiries are hardly ever
-/// equal, so comparisons of two expiries do not depend on milliseconds.
+/// Returns a random expiry in seconds, or rarely an invalid one. Two expiries are rarely equal, so
+/// comparisons of two expiries do not depend on milliseconds.
 fn expiry(random: &mut Random) -> String {
     match random.below(12) {
         0 => random.one(&["0", "-1", "x", "9223372036854775807", ""]).to_owned(),
@@ -262,7 +262,7 @@ fn words(random: &mut Random) -> Vec<String> {
             let name = random.one(&["GET", "SET", "INCR", "EXPIRE", "MGET", "TTL", "nope"]);
             words.push(name.to_owned());
             (0..random.below(6)).for_each(|_| words.push(value(random)));
-            // Omit a key that Larder refuses, because the request could otherwise be valid.
+            // Omit a key that only Larder refuses: redis-server would answer the request.
             if words.get(1).is_some_and(|key| key.is_empty() || key.len() > 250) {
                 words.truncate(1);
             }
@@ -373,7 +373,7 @@ fn compare(seed: u64, rounds: u64, resp3: bool) {
     }
 }
 
-/// Waits until the clock is 100 to 400 ms into a second. In the second half of a second,
+/// Waits until 100 to 400 ms of the current second have passed. In the second half of a second,
 /// redis-server rounds expiries up to the next second.
 fn await_start_of_second() {
     let millis = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_millis();

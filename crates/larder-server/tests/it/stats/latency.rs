@@ -85,8 +85,8 @@ fn datagrams_are_counted_too() {
     assert_eq!(counts(&latencies(&mut server.connect())), [5, 0, 0, 0, 0, 0]);
 }
 
-/// Sends one request at a time on one connection. So the server-side times of the requests do not
-/// overlap, and each is part of the time that the client measures. With the delayed engine,
+/// Sends one request at a time on one connection, so that the server-side times of the requests do
+/// not overlap, and each is part of the time that the client measures. With the delayed engine,
 /// requests wait in the engine most of the time.
 #[test]
 fn latencies_are_within_those_of_the_client() {

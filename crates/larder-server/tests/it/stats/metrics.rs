@@ -243,7 +243,7 @@ fn open_files(server: &Server) -> usize {
 #[test]
 fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
     let server = larderd();
-    // Send both requests first, so that all threads have started.
+    // Send both requests first, so that all threads are running.
     work(&server);
     scrape(&server);
     let before = open_files(&server);
@@ -263,7 +263,7 @@ fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
         .collect();
     assert!(scrape(&server)["process_open_fds"] < (before + 64) as f64);
     work(&server);
-    // The server closes all of them within the timeout.
+    // The server closes all of these connections within the timeout.
     wait_for("end of the connections", || open_files(&server) <= before);
     for mut peer in peers {
         // Read until the end of the stream or a reset.

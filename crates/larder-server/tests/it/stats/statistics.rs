@@ -122,8 +122,8 @@ fn sources() -> String {
     text
 }
 
-/// Some code must increment every counter. Otherwise its statistic should be a constant. A row must
-/// show every counter. Otherwise the counter should be removed.
+/// Every counter must be incremented somewhere in the code; otherwise, its statistic should be a
+/// constant. Every counter must be shown by a row; otherwise, the counter should be removed.
 #[test]
 fn every_counter_is_raised_and_shown() {
     let (thread, class) = (ThreadCounters::default(), ClassCounters::default());
@@ -197,8 +197,8 @@ fn documented(text: &str) -> String {
     PAGES.iter().fold(text.to_owned(), |text, page| replaced(&text, page.name, &tables(page)))
 }
 
-/// Returns a table of all metrics: their labels, their help, and the names of the same values in
-/// `stats`.
+/// Returns a table of all metrics, with their labels, their help, and the names of the same values
+/// in `stats`.
 fn metrics_table() -> String {
     let mut by_name: BTreeMap<&str, Vec<(&Row, Metric)>> = BTreeMap::new();
     for (row, metric) in metrics() {

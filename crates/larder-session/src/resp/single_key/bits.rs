@@ -14,7 +14,7 @@ pub(super) fn get_bit<E: Engine, H: Host>(
     offset: u64,
 ) -> Answer<'static> {
     let (byte, mask) = place_of(offset);
-    let looked = cx.operations.content(key, |content| {
+    let lookup = cx.operations.content(key, |content| {
         let byte = match &content.value {
             Value::Whole(bytes) => bytes.get(byte).copied(),
             Value::Large(lease) if byte < lease.len() => lease.piece(byte).first().copied(),
@@ -22,18 +22,18 @@ pub(super) fn get_bit<E: Engine, H: Host>(
         };
         Some(i64::from(byte.unwrap_or_default() & mask != 0))
     });
-    answer(looked)
+    answer(lookup)
 }
 
-/// Returns the number of 1 bits in a range (`BITCOUNT`). The range is in bits if `in_bits`, and
-/// otherwise in bytes. Its end is inclusive.
+/// Returns the number of 1 bits in a range (`BITCOUNT`). The offsets of the range are in bits if
+/// `in_bits`, and otherwise in bytes. The end of the range is inclusive.
 pub(super) fn bit_count<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,
     (start, end): (i64, i64),
     in_bits: bool,
 ) -> Answer<'static> {
-    let looked = cx.operations.content(key, |content| {
+    let lookup = cx.operations.content(key, |content| {
         let len = content.value.len();
         let (from, to) = if in_bits {
             range(start, end, len.saturating_mul(8))
@@ -55,7 +55,7 @@ pub(super) fn bit_count<E: Engine, H: Host>(
             }
         }))
     });
-    answer(looked)
+    answer(lookup)
 }
 
 /// Returns the index of the byte that contains a bit, and a mask with this bit.
@@ -72,17 +72,17 @@ fn ones(bytes: &[u8], from: usize, to: usize) -> usize {
     }
     let within = bytes.get(from / 8..to.div_ceil(8)).unwrap_or_default();
     let all: usize = within.iter().map(|byte| byte.count_ones() as usize).sum();
-    let before = within.first().map_or(0, |byte| (byte & !(0xff >> (from % 8))).count_ones());
-    let behind = match to % 8 {
+    let ones_before = within.first().map_or(0, |byte| (byte & !(0xff >> (from % 8))).count_ones());
+    let ones_after = match to % 8 {
         0 => 0,
         bits => within.last().map_or(0, |byte| (byte & (0xff >> bits)).count_ones()),
     };
-    all - before as usize - behind as usize
+    all - ones_before as usize - ones_after as usize
 }
 
 /// Converts the result of a lookup to a reply. Without an item, the reply is 0.
-fn answer(looked: Lookup<Option<i64>>) -> Answer<'static> {
-    match looked {
+fn answer(lookup: Lookup<Option<i64>>) -> Answer<'static> {
+    match lookup {
         Lookup::Hit(found) => Some(Ok(found.unwrap_or_default())),
         Lookup::Pending => None,
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => Some(Ok(0)),

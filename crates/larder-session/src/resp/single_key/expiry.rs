@@ -87,7 +87,8 @@ pub(in crate::resp) fn milliseconds_left(expiry: Expiry, now: Now) -> i64 {
 }
 
 /// Returns the number for a reply to `TTL` and related commands; -1 if the item never expires. Like
-/// redis-server, rounds to the nearest second. If the item expires at a whole second, rounds up.
+/// redis-server, rounds seconds to the nearest second. If the item expires at a whole second,
+/// rounds up.
 fn shown_expiry(expiry: Expiry, now: Now, in_millis: bool, absolute: bool) -> i64 {
     let millis = if absolute {
         expiry.in_millis().map(|millis| now.unix_millis_of(millis))

@@ -23,12 +23,12 @@ impl<E: Engine> Session<E> {
         key: HashedKey<'_>,
         output: &mut Vec<u8>,
     ) -> Outcome {
-        let looked = cx.operations.content(key, |content| {
+        let lookup = cx.operations.content(key, |content| {
             let Value::Whole(value) = content.value else { return None };
             reply::bulk(value, output);
             Some(())
         });
-        match looked {
+        match lookup {
             Lookup::Hit(Some(())) => Outcome::Done,
             // `content` has already recorded the access to the large value.
             Lookup::Hit(None) => {
@@ -53,18 +53,18 @@ impl<E: Engine> Session<E> {
         output: &mut Vec<u8>,
     ) -> Outcome {
         let (mark, pending) = (output.len(), &mut self.pending);
-        let looked = cx.operations.look_up(key, op, is_recorded, |item| {
+        let lookup = cx.operations.look_up(key, op, is_recorded, |item| {
             output.truncate(mark);
             show(item.value, pending, output);
         });
-        if let Ok(Lookup::Hit(())) = looked {
+        if let Ok(Lookup::Hit(())) = lookup {
             return Outcome::Done;
         }
         // Drop any output that the closure wrote before the engine refused the change or had to
         // wait.
         *pending = Pending::Idle;
         output.truncate(mark);
-        match looked {
+        match lookup {
             Ok(Lookup::Pending) => return waits(state, key),
             Ok(_) => reply::null(state.version, output),
             Err(_) => reply::error(&CommandError::OutOfMemory, output),
@@ -154,11 +154,11 @@ pub(super) fn memory_usage<E: Engine, H: Host>(
     output: &mut Vec<u8>,
 ) -> Outcome {
     let limits = cx.operations.limits;
-    let looked = cx.operations.describe(key, |item| {
+    let lookup = cx.operations.describe(key, |item| {
         let client_flags = item.attributes.client_flags;
         number(limits.footprint(key.bytes.len(), item.value.len(), client_flags))
     });
-    match looked {
+    match lookup {
         Lookup::Hit(bytes) => reply::integer(bytes, output),
         Lookup::Pending => return waits(state, key),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => reply::null(state.version, output),
@@ -173,7 +173,7 @@ pub(super) fn get_range<E: Engine, H: Host>(
     (start, end): (i64, i64),
     output: &mut Vec<u8>,
 ) -> Outcome {
-    let looked = cx.operations.content(key, |content| {
+    let lookup = cx.operations.content(key, |content| {
         let (from, to) = range(start, end, content.value.len());
         match &content.value {
             Value::Whole(bytes) => reply::bulk(bytes.get(from..to).unwrap_or_default(), output),
@@ -191,7 +191,7 @@ pub(super) fn get_range<E: Engine, H: Host>(
         }
         Some(())
     });
-    match looked {
+    match lookup {
         Lookup::Hit(_) => (),
         Lookup::Pending => return waits(state, key),
         Lookup::Miss | Lookup::Expired | Lookup::Flushed => reply::bulk(&[], output),
@@ -222,7 +222,7 @@ pub(super) fn show_type<E: Engine, H: Host>(
 ) -> Outcome {
     match cx.operations.describe(key, |_| ()) {
         Lookup::Pending => return waits(state, key),
-        looked => reply::item_type(looked == Lookup::Hit(()), output),
+        lookup => reply::item_type(lookup == Lookup::Hit(()), output),
     }
     Outcome::Done
 }

@@ -11,8 +11,8 @@ use larder_protocol::reply::resp as reply;
 use larder_protocol::resp::{CommandError, Decimal, decimal};
 use larder_store::{Engine, HashedKey};
 
-/// Executes `SETRANGE`: overwrites the bytes from `offset` on, and fills a gap after the old value
-/// with zeros. Returns the new length of the value.
+/// Executes `SETRANGE`: overwrites the bytes that start at `offset`, and fills a gap after the old
+/// value with zeros. Returns the new length of the value.
 pub(super) fn set_range<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,

@@ -57,8 +57,8 @@ impl<E: Engine> Session<E> {
                 return Outcome::Done;
             }
         };
-        // If the command has waited, use its earlier tags: a client may have dropped some of them
-        // since.
+        // If the command has waited, use the tags of its first execution: a client may have dropped
+        // one of these tags since, which must invalidate the stored item.
         let kept = self.take_kept_tags().map(Ok);
         let tags = match kept.unwrap_or_else(|| cx.operations.tags(set.tags())) {
             Ok(tags) => tags,
@@ -150,8 +150,8 @@ pub(in crate::resp) fn store<E: Engine, H: Host>(
     }
 }
 
-/// Removes an item if its value equals `value`, or with `equal` false, if its value differs from
-/// `value`. Returns the number of removed items.
+/// If `equal`, removes an item whose value equals `value`. Otherwise, removes an item whose value
+/// differs from `value`. Returns the number of removed items.
 pub(super) fn delete_if<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
     key: HashedKey<'_>,

@@ -1,5 +1,5 @@
-//! Tests sessions that forward requests to a leader. For any requests and any cuts of the input,
-//! their replies equal the leader's, even if the leader changes in between.
+//! Tests sessions that forward requests to a leader. For all requests, and however the input is
+//! split, the replies equal the leader's replies, even if the leader changes between requests.
 
 use super::leader::{follower, is_of_one_server};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -96,7 +96,7 @@ fn requests_without_a_leader_get_errors(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), "SERVER_ERROR no leader\r\nMN\r\n");
 }
 
-/// After a lost connection, the session sends reads again. The outcome of a change is unknown, so
+/// After a lost connection, the session sends lookups again. The outcome of a change is unknown, so
 /// the session closes its connection without a reply.
 fn a_change_with_unknown_outcome_closes_the_connection(engine: TestEngine) {
     let run = |stream: &[u8], outcomes: &[ForwardOutcome]| {
@@ -133,7 +133,7 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
         multi\r\nset b 1\r\nget b\r\nexec\r\nquit\r\n";
     let client = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     // `dbsize` counts the items of the server that receives the request. The forwarding server has
-    // no items, so its reply differs.
+    // no items, so its reply would differ.
     let stream = String::from_utf8_lossy(stream).replace("dbsize\r\n", "");
     let direct = Delivery::at_once().run_in(new_server(engine), client(), stream.as_bytes());
     assert!(direct.0.len() > 200 && direct.1, "{}", text(&direct.0));
@@ -158,8 +158,8 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
 }
 
 /// Checks that a store with a long value is refused if the group loses its leader, or if the leader
-/// changes and the host refused memory for the sent bytes. The test causes each failure while the
-/// session forwards the value, and after it has forwarded all of it.
+/// changes and the host refused memory for the sent bytes. The test causes each failure twice:
+/// while the session forwards the value, and after the session has forwarded the whole value.
 fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
@@ -182,7 +182,7 @@ fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     }
 }
 
-/// A route on which every request has the same outcome. If `late`, the outcome arrives once the
+/// A route on which every request has the same outcome. If `late`, the outcome arrives when the
 /// request is complete, and otherwise immediately.
 struct FixedOutcome {
     inner: Box<dyn Route>,

@@ -20,29 +20,33 @@ const SEEDS: std::ops::Range<u64> = 1..100;
 fn a_reply_to_a_change_is_held_until_acknowledged() {
     let mut held = 0;
     for seed in SEEDS {
-        let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nmn\r\n");
-        if it.run_until_held().is_none() {
-            assert_eq!(it.output, b"STORED\r\nMN\r\n");
+        let mut conversation = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nmn\r\n");
+        if conversation.run_until_held().is_none() {
+            assert_eq!(conversation.output, b"STORED\r\nMN\r\n");
             continue;
         }
         held += 1;
-        assert_eq!(it.session.state(), State::Blocked);
-        let calls = it.calls.0.load(Ordering::Relaxed);
-        let answers = it.output.clone();
+        assert_eq!(conversation.session.state(), State::Blocked);
+        let calls = conversation.calls.0.load(Ordering::Relaxed);
+        let answers = conversation.output.clone();
         // While replies are held, polls do not answer later requests.
-        it.unread.extend_from_slice(b"version\r\n");
+        conversation.unread.extend_from_slice(b"version\r\n");
         for _ in 0..3 {
-            let progress = it.poll();
+            let progress = conversation.poll();
             assert!(progress.hold);
-            assert_eq!((progress.consumed, &it.output), (0, &answers));
+            assert_eq!((progress.consumed, &conversation.output), (0, &answers));
         }
-        it.complete_all();
-        assert_eq!(it.calls.0.load(Ordering::Relaxed), calls + 1, "the waker is called once");
-        let progress = it.poll();
+        conversation.complete_all();
+        assert_eq!(
+            conversation.calls.0.load(Ordering::Relaxed),
+            calls + 1,
+            "the waker is called once"
+        );
+        let progress = conversation.poll();
         assert_eq!((progress.consumed, progress.hold, progress.next), (0, false, Next::Yield));
-        assert_eq!(it.output, answers);
-        while !matches!(it.poll().next, Next::Read { .. }) {}
-        assert_eq!(it.output, b"STORED\r\nMN\r\nVERSION 1.6.45\r\n");
+        assert_eq!(conversation.output, answers);
+        while !matches!(conversation.poll().next, Next::Read { .. }) {}
+        assert_eq!(conversation.output, b"STORED\r\nMN\r\nVERSION 1.6.45\r\n");
     }
     assert!(held > 10, "{held} were held");
 }
@@ -51,18 +55,18 @@ fn a_reply_to_a_change_is_held_until_acknowledged() {
 fn replies_without_a_change_are_not_held() {
     for seed in SEEDS {
         let requests = b"get k\r\nmg k v\r\nincr k 1\r\ntouch k 0\r\nmn\r\n";
-        let mut it = Conversation::new(seed, requests);
-        assert_eq!(it.run_until_held(), None);
-        assert_eq!(it.output, b"END\r\nEN\r\nNOT_FOUND\r\nNOT_FOUND\r\nMN\r\n");
+        let mut conversation = Conversation::new(seed, requests);
+        assert_eq!(conversation.run_until_held(), None);
+        assert_eq!(conversation.output, b"END\r\nEN\r\nNOT_FOUND\r\nNOT_FOUND\r\nMN\r\n");
     }
 }
 
 #[test]
 fn a_noreply_change_holds_no_reply() {
     for seed in SEEDS {
-        let mut it = Conversation::new(seed, b"set k 0 0 1 noreply\r\n1\r\n");
-        assert_eq!(it.run_until_held(), None);
-        assert!(it.output.is_empty());
+        let mut conversation = Conversation::new(seed, b"set k 0 0 1 noreply\r\n1\r\n");
+        assert_eq!(conversation.run_until_held(), None);
+        assert!(conversation.output.is_empty());
     }
 }
 
@@ -70,14 +74,14 @@ fn a_noreply_change_holds_no_reply() {
 fn quit_behind_a_held_reply_closes_after_its_release() {
     let mut held = 0;
     for seed in SEEDS {
-        let mut it = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nquit\r\n");
-        if it.run_until_held().is_some() {
+        let mut conversation = Conversation::new(seed, b"set k 0 0 1\r\n1\r\nquit\r\n");
+        if conversation.run_until_held().is_some() {
             held += 1;
-            it.complete_all();
-            let progress = it.poll();
+            conversation.complete_all();
+            let progress = conversation.poll();
             assert_eq!((progress.consumed, progress.hold, progress.next), (0, false, Next::Close));
         }
-        assert_eq!(it.output, b"STORED\r\n");
+        assert_eq!(conversation.output, b"STORED\r\n");
     }
     assert!(held > 10, "{held} were held");
 }
@@ -85,26 +89,26 @@ fn quit_behind_a_held_reply_closes_after_its_release() {
 #[test]
 fn a_closed_session_waits_for_nothing() {
     let held = SEEDS.map(|seed| Conversation::new(seed, b"set k 0 0 1\r\n1\r\n"));
-    let mut it = held
-        .map(|mut it| (it.run_until_held().is_some(), it))
-        .find_map(|(held, it)| held.then_some(it))
+    let mut conversation = held
+        .map(|mut conversation| (conversation.run_until_held().is_some(), conversation))
+        .find_map(|(held, conversation)| held.then_some(conversation))
         .expect("one of the seeds holds the reply");
-    it.session.close(&it.server.host);
-    assert_eq!(it.session.state(), State::Waiting);
+    conversation.session.close(&conversation.server.host);
+    assert_eq!(conversation.session.state(), State::Waiting);
 }
 
-/// Checks that a lookup that changes its item does not count its own read as an earlier read. Such
-/// a lookup may have to wait between the read and the change of the item.
+/// Checks that the flag `h` of a lookup does not report the lookup's own read. A lookup that
+/// changes its item may have to wait between the read and the change of the item.
 #[test]
 fn a_waiting_lookup_counts_its_read_once() {
     for seed in SEEDS {
         let requests = b"set k 0 0 1\r\n1\r\nmd k I\r\nmg k h\r\n";
-        let mut it = Conversation::new(seed, requests);
-        while it.run_until_held().is_some() {
-            it.complete_all();
+        let mut conversation = Conversation::new(seed, requests);
+        while conversation.run_until_held().is_some() {
+            conversation.complete_all();
         }
         assert_eq!(
-            it.output.escape_ascii().to_string(),
+            conversation.output.escape_ascii().to_string(),
             r"STORED\r\nHD\r\nHD h0 X W\r\n",
             "{seed}"
         );
@@ -115,21 +119,25 @@ fn a_waiting_lookup_counts_its_read_once() {
 #[test]
 fn read_ahead_does_not_delay_an_answered_session() {
     for seed in SEEDS {
-        let mut it = Conversation::new(seed, b"get a\r\nget b\r\nget c\r\nget d\r\nget e\r\n");
+        let mut conversation =
+            Conversation::new(seed, b"get a\r\nget b\r\nget c\r\nget d\r\nget e\r\n");
         loop {
-            match it.poll().next {
+            match conversation.poll().next {
                 // Complete one read at a time. The other reads stay pending.
-                Next::Wait => assert_eq!(it.storage.complete(1), 1),
+                Next::Wait => assert_eq!(conversation.storage.complete(1), 1),
                 Next::Yield => (),
                 Next::Read { .. } => break,
                 next => panic!("{next:?}"),
             }
         }
-        assert_eq!((it.session.state(), &*it.output), (State::Waiting, &*b"END\r\n".repeat(5)));
+        assert_eq!(
+            (conversation.session.state(), &*conversation.output),
+            (State::Waiting, &*b"END\r\n".repeat(5))
+        );
     }
 }
 
-/// A cache with one follower. The test acknowledges changes in the follower's place.
+/// A cache with one follower. The test acknowledges changes instead of the follower.
 struct Leader {
     journals: Arc<Journals>,
     server: TestServer,
@@ -178,16 +186,16 @@ fn the_ack_mode_determines_held_replies() {
         let cases = [(&removals[..], holds_removals), (&others, holds_others), (&reads, false)];
         for (requests, holds) in cases {
             for request in requests {
-                let (mut it, mut session) = (Leader::new(mode), Session::new());
-                it.poll(&mut Session::new(), "set n 0 0 1\r\n5\r\n");
-                it.poll(&mut Session::new(), "set k 0 0 1\r\n5\r\n");
-                it.acknowledge();
-                let (answer, progress) = it.poll(&mut session, request);
+                let (mut leader, mut session) = (Leader::new(mode), Session::new());
+                leader.poll(&mut Session::new(), "set n 0 0 1\r\n5\r\n");
+                leader.poll(&mut Session::new(), "set k 0 0 1\r\n5\r\n");
+                leader.acknowledge();
+                let (answer, progress) = leader.poll(&mut session, request);
                 assert_eq!(progress.hold, holds, "{mode:?} {request}");
                 if holds {
-                    assert!(it.poll(&mut session, "").1.hold);
-                    it.acknowledge();
-                    let (more, progress) = it.poll(&mut session, "");
+                    assert!(leader.poll(&mut session, "").1.hold);
+                    leader.acknowledge();
+                    let (more, progress) = leader.poll(&mut session, "");
                     assert!(more.is_empty() && !progress.hold, "{request}");
                 }
                 assert!(answer.ends_with("\r\n"), "{request}");
@@ -200,25 +208,26 @@ fn the_ack_mode_determines_held_replies() {
 #[test]
 fn a_change_in_a_scattered_batch_is_held() {
     for mode in [AckMode::None, AckMode::Deletes] {
-        let (mut it, mut session) = (Leader::new(mode), Session::new());
+        let (mut leader, mut session) = (Leader::new(mode), Session::new());
         let (server, _) = member(TestEngine::Dashmap, 2, false, &[], usize::MAX);
-        let host = &mut it.server.host;
+        let host = &mut leader.server.host;
         (host.leader, host.leads, host.shard_map) = (server.host.leader, true, by_last_byte(2));
-        it.server.settings.forwards = true;
+        leader.server.settings.forwards = true;
         // `a` belongs to the other group, `b` to this server.
-        let (mut replies, mut progress) = it.poll(&mut session, "get a\r\ndelete b\r\nget a\r\n");
+        let (mut replies, mut progress) =
+            leader.poll(&mut session, "get a\r\ndelete b\r\nget a\r\n");
         assert_eq!(progress.hold, mode == AckMode::Deletes);
         for _ in 0..20 {
             if progress.hold {
                 assert!(
-                    it.poll(&mut session, "").1.hold && !replies.contains("NOT_FOUND"),
+                    leader.poll(&mut session, "").1.hold && !replies.contains("NOT_FOUND"),
                     "{replies}"
                 );
-                it.acknowledge();
+                leader.acknowledge();
             }
             let rest = "get a\r\ndelete b\r\nget a\r\n".get(progress.consumed..).unwrap();
             let more;
-            (more, progress) = it.poll(&mut session, rest);
+            (more, progress) = leader.poll(&mut session, rest);
             replies.push_str(&more);
             if progress.consumed > 0 {
                 break;
@@ -232,52 +241,53 @@ fn a_change_in_a_scattered_batch_is_held() {
 #[test]
 fn a_delete_of_a_missing_item_is_held() {
     for request in ["delete none\r\n", "md none\r\n"] {
-        let (mut it, mut session) = (Leader::new(AckMode::Deletes), Session::new());
-        let (_, progress) = it.poll(&mut session, request);
+        let (mut leader, mut session) = (Leader::new(AckMode::Deletes), Session::new());
+        let (_, progress) = leader.poll(&mut session, request);
         assert!(progress.hold, "{request}");
     }
 }
 
 #[test]
 fn a_noreply_change_does_not_hold_other_sessions() {
-    let (mut it, mut session) = (Leader::new(AckMode::Writes), Session::new());
-    let (_, progress) = it.poll(&mut Session::new(), "set k 0 0 1 noreply\r\n1\r\n");
+    let (mut leader, mut session) = (Leader::new(AckMode::Writes), Session::new());
+    let (_, progress) = leader.poll(&mut Session::new(), "set k 0 0 1 noreply\r\n1\r\n");
     assert!(!progress.hold);
-    assert!(!it.poll(&mut session, "get k\r\n").1.hold);
+    assert!(!leader.poll(&mut session, "get k\r\n").1.hold);
 }
 
 #[test]
 fn a_change_that_is_never_acknowledged_gets_no_reply() {
     for is_resp in [false, true] {
-        let mut it = Leader::new(AckMode::Writes);
+        let mut leader = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
-        let (_, progress) = it.poll(&mut session, set);
+        let (_, progress) = leader.poll(&mut session, set);
         assert!(progress.hold);
-        it.journals.acks().abandon();
-        let (answer, progress) = it.poll(&mut session, "");
+        leader.journals.acks().abandon();
+        let (answer, progress) = leader.poll(&mut session, "");
         assert_eq!((answer.as_str(), progress.hold, progress.next), ("", false, Next::Abandon));
-        session.close(&it.server.host);
+        session.close(&leader.server.host);
     }
 }
 
 #[test]
 fn a_reply_is_dropped_if_leadership_ends_within_its_poll() {
     for is_resp in [false, true] {
-        let mut it = Leader::new(AckMode::Writes);
+        let mut leader = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
-        // The session requests a waker after it has executed the changes. So the leadership ends
+        // The session requests a waker after it has executed the changes, so the leadership ends
         // between the changes and the check for acknowledgements.
-        let journals = Arc::clone(&it.journals);
+        let journals = Arc::clone(&leader.journals);
         let waker = || {
             journals.acks().abandon();
             Waker::noop().clone()
         };
         let mut output = b"unsent".to_vec();
-        let progress = it.server.poll_with_waker(&mut session, set.as_bytes(), &mut output, &waker);
+        let progress =
+            leader.server.poll_with_waker(&mut session, set.as_bytes(), &mut output, &waker);
         assert_eq!((progress.hold, progress.next), (false, Next::Abandon));
         assert_eq!(output, b"unsent");
-        session.close(&it.server.host);
+        session.close(&leader.server.host);
     }
 }

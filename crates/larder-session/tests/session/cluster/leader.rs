@@ -6,7 +6,7 @@ use larder_store::cache::Cache as _;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// The outcomes that the next calls of [`Route::pass`] will have, in order.
+/// The outcomes of the next calls of [`Route::pass`], in order.
 type Outcomes = Arc<Mutex<Vec<ForwardOutcome>>>;
 
 /// A server that the test shares with the routes to it.
@@ -18,9 +18,9 @@ struct Leader {
     server: Shared,
     client: TestClient,
     /// The requests of each [`Route::pass`], in order.
-    passed: Vec<Requests>,
+    requests: Vec<Requests>,
     passes: u64,
-    looks: usize,
+    room_checks: usize,
     is_stopped: bool,
     outcomes: Outcomes,
     part_len: usize,
@@ -32,29 +32,30 @@ struct Requests {
     is_complete: bool,
     answer: Option<Vec<u8>>,
     outcome: ForwardOutcome,
-    /// The number of calls of [`Route::take`] that find no reply before the reply arrives.
+    /// The number of further calls of [`Route::take`], including the first call that may return the
+    /// reply.
     delay: usize,
 }
 
 impl Route for Leader {
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId {
         assert!(
-            self.passed.last().is_none_or(|last| last.is_complete),
+            self.requests.last().is_none_or(|last| last.is_complete),
             "the previous request is complete"
         );
-        let failed = self.passed.iter().find(|before| before.outcome != ForwardOutcome::Done);
+        let failed = self.requests.iter().find(|before| before.outcome != ForwardOutcome::Done);
         let outcome = failed.map_or_else(|| self.next_outcome(), |failed| failed.outcome);
         let number = ForwardId(self.passes);
         let request = bytes.to_vec();
         let (is_complete, answer, delay) = (!more, None, 2);
-        self.passed.push(Requests { number, request, is_complete, answer, outcome, delay });
+        self.requests.push(Requests { number, request, is_complete, answer, outcome, delay });
         self.passes += 1;
         waker.wake_by_ref();
         number
     }
 
     fn pass_rest(&mut self, bytes: &[u8], more: bool, waker: &Waker) {
-        let last = self.passed.last_mut().expect("a request was passed");
+        let last = self.requests.last_mut().expect("a request was passed");
         assert!(!last.is_complete, "the request is incomplete");
         last.request.extend_from_slice(bytes);
         last.is_complete = !more;
@@ -63,19 +64,22 @@ impl Route for Leader {
 
     fn has_room(&mut self, waker: &Waker) -> bool {
         waker.wake_by_ref();
-        self.looks += 1;
-        !self.looks.is_multiple_of(3)
+        self.room_checks += 1;
+        !self.room_checks.is_multiple_of(3)
     }
 
     fn take(&mut self, of: ForwardId, into: &mut Vec<u8>) -> ForwardOutcome {
-        let at =
-            self.passed.iter().position(|one| one.number == of).expect("the requests were passed");
-        let before = self.passed[..at].iter().filter(|one| one.answer.is_none()).count();
-        if before == 0 || self.passed[at].outcome == ForwardOutcome::Done {
+        let at = self
+            .requests
+            .iter()
+            .position(|one| one.number == of)
+            .expect("the requests were passed");
+        let before = self.requests[..at].iter().filter(|one| one.answer.is_none()).count();
+        if before == 0 || self.requests[at].outcome == ForwardOutcome::Done {
             // The leader executes earlier requests first.
             (0..=at).for_each(|at| self.execute(at));
         }
-        let one = &mut self.passed[at];
+        let one = &mut self.requests[at];
         one.delay = one.delay.saturating_sub(1);
         if one.outcome != ForwardOutcome::Done {
             let is_over = one.is_complete
@@ -84,7 +88,7 @@ impl Route for Leader {
                 return ForwardOutcome::Pending;
             }
             let outcome = one.outcome;
-            self.passed.remove(at);
+            self.requests.remove(at);
             return outcome;
         }
         let Some(answer) = &mut one.answer else { return ForwardOutcome::Pending };
@@ -96,7 +100,7 @@ impl Route for Leader {
             self.is_stopped = true;
             return ForwardOutcome::More;
         }
-        self.passed.remove(at);
+        self.requests.remove(at);
         if self.client.is_closed { ForwardOutcome::Close } else { ForwardOutcome::Done }
     }
 
@@ -107,16 +111,16 @@ impl Route for Leader {
 
     fn forget(&mut self) {
         assert!(
-            !self.passed.iter().any(|one| one.answer.is_some()),
+            !self.requests.iter().any(|one| one.answer.is_some()),
             "sessions forget no reply that has arrived"
         );
-        self.passed.clear();
+        self.requests.clear();
     }
 }
 
 impl Leader {
     fn execute(&mut self, at: usize) {
-        let one = &mut self.passed[at];
+        let one = &mut self.requests[at];
         if one.is_complete && one.answer.is_none() && one.outcome == ForwardOutcome::Done {
             self.client.send(&mut self.server.lock().unwrap(), &one.request);
             assert!(self.client.unread.is_empty(), "sessions forward complete requests");
@@ -165,9 +169,9 @@ pub(super) fn member(
         Box::new(Leader {
             server: Arc::clone(&at[usize::from(group.0)]),
             client,
-            passed: Vec::new(),
+            requests: Vec::new(),
             passes: 0,
-            looks: 0,
+            room_checks: 0,
             is_stopped: false,
             outcomes: Arc::clone(&outcomes),
             part_len,
@@ -185,18 +189,19 @@ pub(super) fn share_items(engine: TestEngine, server: &mut TestServer, leader: &
     }
 }
 
-/// Returns whether a stream contains requests whose replies list only the receiving server's items.
+/// Returns whether a stream contains requests whose replies list the items of the receiving server
+/// only.
 pub(super) fn is_of_one_server(stream: &[u8]) -> bool {
-    [&b"metadump"[..], b"mgdump"].iter().any(|what| holds(stream, what))
+    [&b"metadump"[..], b"mgdump"].iter().any(|part| holds(stream, part))
 }
 
 /// Returns whether replies to a stream may contain CAS values. CAS values depend on the order in
 /// which different items change.
 pub(super) fn shows_cas(stream: &[u8]) -> bool {
     let requests = [&b"gets"[..], b"gats", b"\x80", b" c", b"cas ", b"me "];
-    requests.iter().any(|what| holds(stream, what))
+    requests.iter().any(|part| holds(stream, part))
 }
 
-fn holds(stream: &[u8], what: &[u8]) -> bool {
-    stream.windows(what.len()).any(|bytes| bytes == what)
+fn holds(stream: &[u8], part: &[u8]) -> bool {
+    stream.windows(part.len()).any(|bytes| bytes == part)
 }

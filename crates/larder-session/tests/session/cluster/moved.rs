@@ -1,5 +1,5 @@
-//! Tests changes of the leader while sessions answer and forward requests. Whenever the change
-//! happens, the replies equal those of one server, and each request is executed once.
+//! Tests changes of the leader while sessions answer and forward requests. Regardless of the time
+//! of the change, the replies equal those of one server, and each request is executed once.
 
 use super::leader::{Shared, follower, is_of_one_server, member, share_items, shows_cas};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -20,11 +20,11 @@ a_long_value_reaches_the_next_leader a_value_that_a_leader_receives_reaches_the_
 a_value_that_moves_twice_is_stored a_former_follower_stores_the_sent_bytes_itself a_part_of_a_request_closes_the_connection
 a_command_that_one_server_has_to_finish_is_not_repeated }
 
-/// For each move, how often the leader's session is polled before the move.
+/// The number of polls of the leader's session before each move.
 type Moves = Arc<Mutex<VecDeque<usize>>>;
 
 /// A route to a leader in this process. The leader loses its leadership and immediately leads
-/// again, with the same items. So a request that is executed twice changes the replies.
+/// again, with the same items, so a request that is executed twice changes the replies.
 struct MovingLeader {
     server: Shared,
     conversation: Conversation,
@@ -34,8 +34,9 @@ struct MovingLeader {
     batches: VecDeque<Batch>,
     next: u64,
     /// The number of calls of [`Route::has_room`].
-    looks: usize,
-    /// Whether the last of these calls returned true, and the session has sent no piece since.
+    room_checks: usize,
+    /// Whether the last call of [`Route::has_room`] returned true, and the session has sent no
+    /// piece since.
     has_room: bool,
 }
 
@@ -61,7 +62,7 @@ impl MovingLeader {
             polls: 0,
             batches: VecDeque::new(),
             next: 0,
-            looks: 0,
+            room_checks: 0,
             has_room: false,
         };
         leader.polls = leader.next_move();
@@ -72,7 +73,7 @@ impl MovingLeader {
         self.moves.lock().unwrap().pop_front().unwrap_or(usize::MAX)
     }
 
-    /// Executes the requests so far.
+    /// Executes the requests that have arrived.
     fn drive(&mut self) {
         let at = self.batches.iter().position(|batch| batch.outcome.is_none());
         let Some(at) = at else { return };
@@ -149,8 +150,8 @@ impl Route for MovingLeader {
     }
 
     fn has_room(&mut self, _: &Waker) -> bool {
-        self.looks += 1;
-        self.has_room = !self.looks.is_multiple_of(3);
+        self.room_checks += 1;
+        self.has_room = !self.room_checks.is_multiple_of(3);
         self.has_room
     }
 
@@ -338,8 +339,8 @@ fn a_value_that_a_leader_receives_reaches_the_next_leader(engine: TestEngine) {
 /// A key moves to this server and immediately away again. This server starts to store the sent
 /// bytes itself, and then sends them to the next leader.
 fn a_value_that_moves_twice_is_stored(engine: TestEngine) {
-    /// A shard map in which this group owns the keys for one call of `group_of` after the last
-    /// move.
+    /// A shard map that assigns the keys to this group in only one call of `group_of`, after the
+    /// last move.
     struct Twice(Moves, Cell<bool>);
     impl GroupMap for Twice {
         fn group_of(&self, _: &[u8]) -> GroupIndex {
@@ -440,8 +441,8 @@ fn a_former_follower_stores_the_sent_bytes_itself(engine: TestEngine) {
     }
 }
 
-/// The session closes the connection if a leader reports that it has answered a part of a request.
-/// Such a report violates the protocol.
+/// The session closes the connection if a leader reports that it has answered only a part of a
+/// request, because such a report violates the protocol.
 fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
     let resp = || TestClient { session: Session::resp(0, false), ..TestClient::new() };
     for (client, stream, len, keys) in [
@@ -460,9 +461,9 @@ fn a_part_of_a_request_closes_the_connection(engine: TestEngine) {
     }
 }
 
-/// A multi-key command waits for slower storage after this server has executed a part of it, and
-/// its keys then move. The session does not forward it, because another server would execute it
-/// from the start.
+/// A multi-key command waits for slower storage after this server has executed a part of the
+/// command, and its keys then move. The session does not forward the command, because another
+/// server would execute it from the start.
 fn a_command_that_one_server_has_to_finish_is_not_repeated(engine: TestEngine) {
     /// A shard map that assigns the keys `a` and `b` to these two groups after the move.
     struct Moving(Arc<AtomicBool>, [u16; 2]);

@@ -1,4 +1,4 @@
-//! Tests sessions on a read-only replica. For any cuts of the input, they answer reads, refuse
+//! Tests sessions on a read-only replica. However the input is split, they answer lookups, refuse
 //! changes, and answer the requests after a refused change as usual.
 
 use crate::common::{Session, TestClient, TestEngine, new_server, pattern, set, store, text};

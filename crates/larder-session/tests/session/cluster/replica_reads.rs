@@ -49,7 +49,7 @@ fn a_replica_answers_lookups(engine: TestEngine) {
     }
 }
 
-/// A follower with the same items as its leader gives the same replies, for any cuts of the input.
+/// A follower with the same items as its leader gives the same replies, however the input is split.
 fn a_recent_replica_replies_like_its_leader(engine: TestEngine) {
     check(100, (any_stream(1000), any_delivery()), |(stream, delivery)| {
         if is_of_one_server(&stream.0) {

@@ -1,5 +1,5 @@
-//! Tests sessions that send requests to several groups. For any requests and any cuts of the input,
-//! the replies equal those of one server with all items.
+//! Tests sessions that send requests to several groups. For all requests, and however the input is
+//! split, the replies equal those of one server with all items.
 
 use super::leader::{is_of_one_server, member, shows_cas};
 use crate::common::{TestClient, TestEngine, new_server, pattern, set, store, text};
@@ -20,7 +20,7 @@ only_the_owner_answers_forwarded_requests }
 /// A shard map that assigns keys to groups by their last byte.
 struct ByLastByte {
     groups: u16,
-    /// The number of calls of `version` if `is_moving`, and 0 otherwise.
+    /// The number of calls of `version`; stays 0 unless `is_moving`.
     moves: Cell<u64>,
     is_moving: bool,
 }
@@ -196,7 +196,7 @@ fn any_redis_command() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Tests random commands, with any number of groups, and with keys that move in between.
+/// Tests random commands, with several numbers of groups, and with keys that move between requests.
 fn random_resp_commands_are_scattered(engine: TestEngine) {
     let outcomes = prop::collection::vec(
         prop_oneof![Just(ForwardOutcome::Done), Just(ForwardOutcome::Retry)],
@@ -231,8 +231,8 @@ fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), expected);
 }
 
-/// Checks a batch in which a transaction ends. The owners of the keys must answer the requests
-/// after the transaction.
+/// Checks that the owners of the keys answer the requests that follow a transaction in the same
+/// batch.
 fn a_transaction_ends_within_a_batch(engine: TestEngine) {
     let command = |words: &[&[u8]]| {
         let mut out = Vec::new();
@@ -286,7 +286,7 @@ fn a_multi_key_command_fails_with_one_of_its_parts(engine: TestEngine) {
 }
 
 /// Checks that a lookup whose connection was lost is not repeated if a change followed it on the
-/// same connection. The leader may have executed the change, and the repeated lookup could see it.
+/// same connection. The leader may have executed the change, which the repeated lookup would show.
 fn a_lookup_shows_no_later_change_of_its_pipeline(engine: TestEngine) {
     use ForwardOutcome::{ConnectionLost, Done};
     for (stream, outcomes, replies, is_closed) in [
@@ -333,8 +333,9 @@ fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
     assert_eq!(text(&stored), text(b"VALUE b 0 1\r\n6\r\nEND\r\n"));
 }
 
-/// Checks that the session does not send a part again if its result has arrived. An earlier part
-/// has moved, was sent after this part to the same group, and has to be sent once more.
+/// Checks that the session does not send a part again if the result of the part has arrived. In
+/// this test, an earlier part moves to the same group after this part was sent, and has to be sent
+/// once more.
 fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
     /// A shard map in which all keys move to group 0.
     struct Moving(Arc<AtomicBool>);
@@ -405,7 +406,7 @@ fn a_part_with_a_result_is_not_sent_again(engine: TestEngine) {
 }
 
 /// Checks that a flush is sent only after the replies to all earlier requests, and later requests
-/// only after the replies to the flush. Otherwise, after a key has moved, the session could send a
+/// only after the replies to the flush. Otherwise, when a key moves, the session could send a
 /// change again after a later flush, or a flush again after a later change.
 fn a_request_that_is_sent_again_does_not_pass_a_flush(engine: TestEngine) {
     /// A route to a group. The group refuses its first request and its first flush.
@@ -475,7 +476,8 @@ fn a_request_that_is_sent_again_does_not_pass_a_flush(engine: TestEngine) {
     }
 }
 
-/// Checks a transaction that a flush divides into several batches.
+/// Checks that a replica forwards a lookup after a change of its transaction, even if a flush
+/// divides the transaction into several batches.
 fn a_replica_answers_no_lookup_behind_a_change_of_its_transaction(engine: TestEngine) {
     let (mut server, _) = member(engine, 2, false, &[], usize::MAX);
     server.host.leads = true;

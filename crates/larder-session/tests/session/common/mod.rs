@@ -9,7 +9,7 @@ use larder_store::cache::Cache;
 use larder_store::{SizeClasses, dashmap, delayed, erased, segment};
 use std::sync::Arc;
 
-// The sessions of all tests use type-erased engines. The compiler then instantiates the session
+// The sessions of all tests use type-erased engines, so that the compiler instantiates the session
 // only once.
 pub(crate) type Session = larder_session::Session<erased::Handle>;
 pub(crate) type TestClient = test_util::TestClient<erased::Handle>;
@@ -41,7 +41,7 @@ pub(crate) fn classes() -> SizeClasses {
 }
 
 impl TestEngine {
-    /// Returns whether lookups may be `Pending`.
+    /// Returns whether lookups may return `Pending`.
     pub(crate) fn waits(self) -> bool {
         self == Self::Delayed
     }
@@ -132,7 +132,7 @@ pub(crate) fn store(line: &str, value: &[u8]) -> Vec<u8> {
     [line.as_bytes(), b"\r\n", value, b"\r\n"].concat()
 }
 
-/// Returns `len` bytes without repetition. A test then notices if a part is shifted or lost.
+/// Returns `len` bytes without repetition, so that a test detects a shifted or missing part.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 3);
     for i in 0..u32::try_from(len.div_ceil(4)).unwrap() {

@@ -108,8 +108,8 @@ impl Target for Sessions {
     }
 
     fn end_input(&mut self, id: usize) {
-        // After a client has closed the connection, a driver closes its side once all complete
-        // requests are answered.
+        // After a client has closed its side of the connection, a driver closes the other side when
+        // all complete requests are answered.
         self.client(id).is_closed = true;
     }
 

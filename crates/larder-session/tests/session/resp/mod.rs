@@ -1,5 +1,5 @@
-//! Tests of RESP. The replies to a stream depend neither on cuts of the input nor on slower
-//! storage.
+//! Tests of RESP. The replies to a stream depend neither on how the input is split nor on waits for
+//! slower storage.
 
 mod parts;
 mod watched;
@@ -291,7 +291,7 @@ fn connections(engine: TestEngine) {
     );
 }
 
-/// A server reports its replication role. Without replication it is a master.
+/// A server reports its replication role. Without replication, the role is `master`.
 fn replication_roles(engine: TestEngine) {
     let requests_sent =
         requests(&["ROLE", "INFO replication", "HELLO 2", "MULTI", "ROLE", "EXEC", "ROLE x"]);

@@ -66,8 +66,8 @@ fn transactions_see_changes(engine: TestEngine) {
     check(engine, false, &sent, &expected);
 }
 
-/// Checks that a transaction loses no change by another connection. The other connection changes
-/// the watched item after each of the requests in turn.
+/// Checks that a transaction loses no change by another connection. In each run, the other
+/// connection changes the watched item after a different number of polls.
 fn changes_between_requests_are_not_lost(engine: TestEngine) {
     let mut seen = [0; 3];
     for changes_after in 0..14 {
@@ -103,8 +103,8 @@ fn changes_between_requests_are_not_lost(engine: TestEngine) {
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
 
-/// Checks that no item is lost if another connection stops a transaction within a `RENAME`. The
-/// other connection changes one of the two items after each of the requests in turn.
+/// Checks that no item is lost if another connection stops a transaction within a `RENAME`. In each
+/// run, the other connection changes one of the two items after a different number of polls.
 fn a_stopped_rename_loses_no_item(engine: TestEngine) {
     for changed in ["from", "to"] {
         let mut stopped = 0;
@@ -137,8 +137,8 @@ fn a_stopped_rename_loses_no_item(engine: TestEngine) {
 }
 
 /// Checks that the replies after a transaction are correct even if a change by another connection
-/// stops one of its commands. The other connection changes the watched item after each of the
-/// requests in turn.
+/// stops one of its commands. In each run, the other connection changes the watched item after a
+/// different number of polls.
 fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
     let large = "x".repeat(200_000);
     for command in ["DEL k other", "GETEX k EX 100", "SET k 1 GET"] {
@@ -171,8 +171,9 @@ fn a_stopped_command_leaves_the_connection_in_step(engine: TestEngine) {
     }
 }
 
-/// Checks that lookups do not stop a transaction if another connection flushes all items. The flush
-/// happens after each of the requests in turn, and also while the session sends a large value.
+/// Checks that lookups do not stop a transaction if another connection flushes all items. In each
+/// run, the flush happens after a different number of polls, in some runs while the session sends a
+/// large value.
 fn lookups_do_not_stop_a_transaction(engine: TestEngine) {
     let large = "x".repeat(200_000);
     let mut executed = 0;
@@ -231,8 +232,8 @@ fn items_that_appear_are_not_overwritten(engine: TestEngine) {
     }
 }
 
-/// Checks that a transaction ends if the server loses the leadership of its group. The loss happens
-/// after each of the requests in turn.
+/// Checks that a transaction ends if the server loses the leadership of its group. In each run, the
+/// loss happens after a different number of polls.
 fn a_lost_leadership_ends_a_transaction(engine: TestEngine) {
     let mut seen = [0; 3];
     for lost_after in 1..14 {

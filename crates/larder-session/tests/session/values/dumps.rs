@@ -1,5 +1,5 @@
-//! Tests of dumps: which items they list, how much work they do in one poll, and that they wait for
-//! a slow client.
+//! Tests of dumps: the listed items, the amount of work in one poll, and the wait for a slow
+//! client.
 
 use crate::common::{TestClient, TestEngine, TestServer, new_server, set, text};
 use larder_session::test_util::START;

@@ -86,7 +86,7 @@ fn an_upload_with_a_bad_trailer_changes_nothing(engine: TestEngine) {
     assert_eq!(reply, "CLIENT_ERROR bad data chunk\\r\\n".to_owned() + &text(&hit("a", b"old")));
 }
 
-/// If a value is too large, the session discards its bytes as they arrive, and replies once all of
+/// If a value is too large, the session discards the bytes as they arrive, and replies after all of
 /// them have arrived. A classic set, and every meta store, also removes the old value.
 fn a_too_large_value_is_discarded(engine: TestEngine) {
     let mut server = new_server(engine);

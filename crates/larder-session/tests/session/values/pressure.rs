@@ -53,8 +53,8 @@ fn a_poll_is_bounded(engine: TestEngine) {
     }
 }
 
-/// A session that waits for the rest of a value reserves little memory, and does not delay other
-/// sessions.
+/// A session that waits for the rest of a value reserves little memory, and does not prevent other
+/// sessions from storing.
 fn a_stalled_upload_reserves_little(engine: TestEngine) {
     let mut server = new_server(engine);
     let request = set("a", &pattern(200_000));
@@ -121,8 +121,8 @@ fn lease<E: Engine>(engine: &mut E, key: &[u8]) -> Option<E::Lease> {
     lease
 }
 
-/// Several leases on one value count its memory once. If leases use too much memory, the session
-/// copies values.
+/// Several leases on one value count the memory of this value only once. If leases use too much
+/// memory, the session copies values.
 #[test]
 fn a_value_is_copied_if_leases_are_exhausted() {
     let mut server = new_server(TestEngine::Segment);
@@ -151,7 +151,7 @@ fn a_value_is_copied_if_leases_are_exhausted() {
     assert_eq!(server.host.reserved(), 0);
 }
 
-/// A session takes at most 96 bytes. An idle session needs no other memory.
+/// A session occupies at most 96 bytes. An idle session needs no other memory.
 #[test]
 fn an_idle_session_is_small() {
     assert!(size_of::<larder_session::Session<dashmap::Handle>>() <= 96);

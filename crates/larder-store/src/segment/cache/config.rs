@@ -33,7 +33,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the shape of a region for the configured limit, which may be raised to
+    /// Returns the shape of a region for the configured limit. The limit can later be raised to
     /// `limit_bytes_max`.
     pub(crate) fn shape(&self, limit_bytes_max: usize) -> Result<Shape, ConfigError> {
         let classes = self.classes.count();
@@ -41,8 +41,8 @@ impl Config {
         shape.ok_or(ConfigError::Limit { min: limit_min(classes), max: REGION_MAX })
     }
 
-    /// Returns the memory in bytes that a typical item takes in addition to its key and value. This
-    /// includes its index word and its share of the ghosts.
+    /// Returns the memory in bytes that a typical item takes in addition to its key and value. The
+    /// number includes the item's index word and its share of the ghosts.
     pub(crate) fn overhead(&self) -> usize {
         if self.cas { 31 } else { 23 }
     }

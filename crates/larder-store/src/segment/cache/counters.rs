@@ -164,8 +164,8 @@ impl HandleStats {
         gauges
     }
 
-    /// Adds this handle's counts to the totals. The `evicted_time` of the totals has the form of
-    /// [`LastEviction`] until all handles were added.
+    /// Adds this handle's counts to the totals. The `evicted_time` of the totals has the format of
+    /// [`LastEviction`] until the counts of all handles have been added.
     fn add_to(&self, gauges: &mut Gauges) {
         gauges.items_total = gauges.items_total.wrapping_add(self.stored.get());
         let sums = gauges.classes.iter_mut();

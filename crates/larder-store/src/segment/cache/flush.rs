@@ -1,9 +1,9 @@
 //! Flushes. One sequence orders segments and flushes: a segment gets its number when it is opened,
-//! and a flush makes the next number the floor. Both happen under the allocator's lock. All items
-//! in segments below the floor are flushed.
+//! and a flush makes the next number the floor. Opening a segment and flushing happen under the
+//! allocator's lock. All items in segments below the floor are flushed.
 //!
 //! A writer reads the floor after its segment was opened, so that it neither appends to a flushed
-//! segment nor copies items out of one into a later segment.
+//! segment nor copies items from a flushed segment to a later one.
 
 use super::shared::Shared;
 use crate::segment::item::record::Record;
@@ -79,7 +79,8 @@ impl Shared {
     }
 
     /// Empties the sample for the miss-ratio curve, and reports the flush to the observer of
-    /// changes. Makes each handle search all segments, so that the item counts fall soon.
+    /// changes. Makes each handle search all segments, so that the item counts soon exclude the
+    /// flushed items.
     fn end_flush(&self) {
         self.mrc.clear();
         self.crawls.fetch_add(1, Ordering::Relaxed);

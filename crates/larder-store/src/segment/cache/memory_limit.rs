@@ -35,7 +35,7 @@ impl Shared {
     }
 
     /// Returns a threshold: if at least this many segments are open, a handle looks for an open
-    /// segment of another handle before it opens a new one.
+    /// segment of another handle before it opens a new segment.
     pub(crate) fn open_max(&self) -> usize {
         let budget = self.open_budget.load(Ordering::Relaxed) * self.config.threads.max(1);
         budget.min(self.limit_segments() / OPEN_SHARE_MAX)
@@ -134,14 +134,14 @@ impl Shared {
     }
 
     /// Returns whether there are free lists, which contain the blocks of dead records that new
-    /// records may overwrite. Free lists exist while the cache has untouched segments besides the
+    /// records may overwrite. Free lists exist while the number of untouched segments exceeds the
     /// reserve.
     #[inline]
     pub(crate) fn has_free_lists(&self) -> bool {
         self.has_unused.load(Ordering::Relaxed) != 0
     }
 
-    /// Records whether the cache has untouched segments besides the reserve. If it has none,
+    /// Records whether the number of untouched segments exceeds the reserve. If it does not,
     /// empties the pool of free blocks.
     pub(crate) fn note_unused(&self, has_unused: bool) {
         if self.has_free_lists() != has_unused {

@@ -1,5 +1,4 @@
-//! Records that die, segments and chains that are retired and reused, and leases that delay the
-//! reuse.
+//! Marks records dead, and retires and reuses segments and chains. Leases delay the reuse.
 
 use super::shared::Shared;
 use crate::ExcessMemory;
@@ -10,8 +9,8 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
 impl Shared {
-    /// Marks dead a record that no index word refers to any more. Retires its chain, unless
-    /// `keep_chain` says that another record has taken it over.
+    /// Marks a record dead. No index word refers to the record any more. Retires its chain, unless
+    /// `keep_chain` is true because another record has taken over the chain.
     #[inline]
     pub(crate) fn mark_dead(self: &Arc<Self>, record: &Record<'_>, keep_chain: bool) {
         if let (Some(chain), false) = (record.chain(), keep_chain) {
@@ -35,7 +34,7 @@ impl Shared {
         self.retire(chain.first, segments);
     }
 
-    /// Marks dead a record that has no chain, or whose chain has another owner.
+    /// Marks a record dead. The record has no chain, or another record owns its chain.
     #[inline]
     pub(crate) fn mark_record_dead(&self, record: &Record<'_>) {
         let (dead, before) = record.mark_dead();
@@ -61,7 +60,8 @@ impl Shared {
     #[inline(never)]
     fn change_dead_level(&self, segment: u32, written: u32) {
         let mut alloc = self.alloc();
-        // Read under the lock: another thread may have set a higher level since.
+        // Read the dead bytes under the lock: another thread may have marked more records dead and
+        // set a higher level.
         let dead = self.table().entry(segment).dead();
         alloc.set_dead_level(segment, dead_level(self.table(), dead, written));
     }

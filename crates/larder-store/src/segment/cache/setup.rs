@@ -1,4 +1,4 @@
-//! Creates the shared state, over a region of zeroes or over a restored one.
+//! Creates the shared state, over a region of zeroes or over a restored region.
 
 use super::config::{Config, ConfigError};
 use super::counters::HandleStats;

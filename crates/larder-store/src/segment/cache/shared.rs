@@ -53,8 +53,8 @@ pub(crate) struct Shared {
     pub(crate) lifetimes: AtomicU32,
     /// The number of segments that one handle may have open.
     pub(crate) open_budget: AtomicUsize,
-    /// 1 while the cache has untouched segments besides the reserve, so that there are free lists;
-    /// 0 otherwise.
+    /// 1 while the number of untouched segments exceeds the reserve, so that free lists exist; 0
+    /// otherwise.
     pub(crate) has_unused: AtomicU32,
     /// Free blocks that all handles may take.
     pub(crate) pool: Pool,
@@ -86,7 +86,7 @@ impl fmt::Debug for Shared {
 }
 
 /// The minimum number of buckets per stripe when the index is created, unless it has only one
-/// stripe. With fewer buckets, some stripes would fill up by chance long before the others.
+/// stripe. With fewer buckets, some stripes would fill up by chance long before the other stripes.
 const STRIPE_BUCKETS: usize = 64;
 
 /// Aborts the process if it is dropped, which happens only if a panic unwinds during a change.
@@ -183,7 +183,7 @@ impl Shared {
             // The last handle was dropped, so the next process finds no unfinished change.
             self.table().header_page().uses.running.store(0, Ordering::Release);
         }
-        // This happens under the lock of the list, so that totals count these counters exactly
+        // The counters are added under the lock of the list, so that totals count them exactly
         // once.
         self.departed.absorb(&handle_shared.stats);
     }
@@ -231,9 +231,9 @@ impl Shared {
     #[inline]
     pub(crate) fn report_change(&self, change: ItemChange<'_>) {
         if let Some(observer) = self.change_observer.get() {
-            let whole = AbortOnUnwind;
+            let abort_guard = AbortOnUnwind;
             observer(change);
-            std::mem::forget(whole);
+            std::mem::forget(abort_guard);
         }
     }
 

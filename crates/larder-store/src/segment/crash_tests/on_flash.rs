@@ -187,7 +187,7 @@ fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
 
 /// Writes the write buffers of a restarted process, and empties pages. Then compares the items,
 /// unless emptying a page may have dropped some.
-fn go_on(oracle: &Oracle, cache: &Cache) {
+fn finish_work(oracle: &Oracle, cache: &Cache) {
     let mut handle = handle_of(cache);
     let flash = cache.shared.flash.as_ref().unwrap();
     flash.note_time(NOW);
@@ -200,7 +200,7 @@ fn go_on(oracle: &Oracle, cache: &Cache) {
     }
     drop(handle);
     // Frees the chains of large values that were read. No item refers to such a chain, so
-    // `check_books` would fail.
+    // `check_books` would fail if it found one.
     cache.shared.collect();
     check_books(cache);
     if !may_lose {
@@ -241,7 +241,7 @@ fn run(scenario: Scenario) -> Seen {
             let checks_all = (oracle.stores / step).is_multiple_of(50);
             check(&oracle, &copy, if checks_all { 1 } else { scenario.checked });
             if (oracle.stores / step).is_multiple_of(101) {
-                go_on(&oracle, &copy);
+                finish_work(&oracle, &copy);
             }
         }
     };

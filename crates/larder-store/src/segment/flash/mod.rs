@@ -23,9 +23,9 @@
 //!
 //! # Invariants
 //! 1. An index word that refers to flash refers to an item that was written completely. A page is
-//!    not overwritten until the index words that refer to it were removed, and all reads from it
-//!    have ended. The removal may miss a word. A lookup through such a word finds nothing, because
-//!    a later use of the page has another sequence, which the checksums of its items cover.
+//!    not overwritten until the index words that refer to it have been removed and all reads from
+//!    it have ended. The removal may miss a word. A lookup through such a word finds nothing,
+//!    because a later use of the page has another sequence, which the checksums of its items cover.
 //! 2. Like a segment, a page gets a sequence when it is opened, so a flush invalidates pages and
 //!    segments alike. A write goes only to a page at or above the flush floor. After the write, an
 //!    index word is changed to refer to flash only if the segment of its item is at or above the

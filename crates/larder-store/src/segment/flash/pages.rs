@@ -6,9 +6,9 @@
 //!    │                                            └──────────┘ │
 //!    └──────────────────────── Resting ◀──────────────────────┘
 //! ```
-//! A page that could not be emptied becomes Full again. If a write to a page or too many reads of
-//! it have failed, its other items stay until the page is emptied. The page then rests for some
-//! time before it is used again.
+//! A page that could not be emptied becomes Full again. After a failed write to a page, or too many
+//! failed reads, the page keeps its remaining items until it is emptied. The page then rests for
+//! some time before it is used again.
 
 use crate::segment::memory::table::{Sequence, Table};
 use crate::segment::sync::{AtomicU32, AtomicU64, Ordering};
@@ -95,8 +95,9 @@ impl<'t> Page<'t> {
         self.half(9)
     }
 
-    /// Returns the number of page reads that are under way or in use, plus the number of writes to
-    /// the page that are under way. The page is not overwritten before all of them have ended.
+    /// Returns the number of reads from the page that are under way or whose items are in use, plus
+    /// the number of writes to the page that are under way. The page is not overwritten before all
+    /// of them have ended.
     pub(crate) fn reads(&self) -> &'t AtomicU32 {
         self.half(10)
     }
@@ -109,7 +110,7 @@ impl<'t> Page<'t> {
 
     /// Returns the number of the page's items that were copied to memory and have not returned to
     /// the page. An eviction of an unchanged copy returns the item without a write. Copies that
-    /// have changed or were removed since then still count.
+    /// were changed or removed after they were made still count.
     pub(crate) fn copies(&self) -> &'t AtomicU32 {
         self.half(13)
     }
@@ -166,7 +167,7 @@ impl<'t> Page<'t> {
 }
 
 /// The number of buckets. Each bucket has pages of its own. Bucket 1 is for items that expire soon,
-/// and bucket 0 for all others.
+/// and bucket 0 for all other items.
 pub(crate) const BUCKETS: usize = 2;
 
 /// The free pages, and the full pages in the order in which they were filled.
@@ -279,7 +280,7 @@ impl Lists {
         self.free.insert(0, page);
     }
 
-    /// Lets an emptied page rest, because a write to it or too many reads of it have failed.
+    /// Marks an emptied page as resting, because a write to it or too many reads of it have failed.
     /// [`Lists::end_rests`] frees it later.
     pub(crate) fn rest(&mut self, table: &Table, page: u32, now: Seconds) {
         let entry = Page::new(table, page as usize);

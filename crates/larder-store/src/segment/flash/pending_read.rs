@@ -43,7 +43,7 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn give_value_away(&self);
 
     /// Returns whether the chain was transferred to a record in memory. If so, another batch must
-    /// read the item again: the record may be gone by now and its chain reused, while the index
+    /// read the item again: the record may have been removed and its chain reused, while the index
     /// refers to flash again.
     fn has_given_value_away(&self) -> bool;
 
@@ -54,15 +54,15 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
     fn item(&self) -> (usize, &Buffer);
 
     /// Adds a waker. It is called when the read ends, or when a request must continue the read. If
-    /// the item was already read, calls the waker at once. Returns false if the read was aborted,
-    /// has failed or took too long, or if its chain was transferred.
+    /// the item was already read, calls the waker immediately. Returns false if the read was
+    /// aborted, has failed or took too long, or if its chain was transferred.
     fn join(&self, waker: &Waker) -> bool;
 
     /// Returns whether [`ItemRead::join`] would return true.
     fn can_be_joined(&self) -> bool;
 
-    /// Returns the state. [`ReadState::Whole`] registers the calling batch as a user of the item,
-    /// until it calls [`ItemRead::leave`].
+    /// Returns the state. If the state is [`ReadState::Whole`], registers the calling batch as a
+    /// user of the item until the batch calls [`ItemRead::leave`].
     fn ask(&self) -> ReadState;
 
     /// Ends a batch's use of the item.
@@ -78,7 +78,7 @@ pub(crate) trait ItemRead: Send + Sync + fmt::Debug {
 }
 
 /// Returns the delivered read of an item. Returns `None` if no read has delivered the item, or if
-/// its value was given away. The caller holds a pin or the lock of the item's stripe. Either
+/// its value was given away. The caller holds a pin or the lock of the item's stripe, which
 /// prevents the reuse of the chain.
 pub(crate) fn find(delivered: &[Arc<dyn ItemRead>], word: IndexWord) -> Option<&Arc<dyn ItemRead>> {
     let is_usable =

@@ -29,8 +29,8 @@ pub(crate) struct Flash {
     /// The maximum number of reads that one handle may have under way.
     pub(crate) depth: usize,
     settings: Mutex<FlashSettings>,
-    /// Like the next four fields, a copy of a setting, which can be read without the lock of
-    /// `settings`.
+    /// A copy of a setting, like the next four fields. Threads read these copies without the lock
+    /// of `settings`.
     item_size: AtomicUsize,
     low_ttl: AtomicU32,
     /// A copy of the setting; `u32::MAX` if the setting is `None`.
@@ -180,7 +180,7 @@ impl Flash {
         Seconds(self.now.load(Relaxed))
     }
 
-    /// Records the time. Once a second, gives up the reads that take too long, and wakes the
+    /// Records the time. Once a second, abandons the reads that take too long, and wakes the
     /// requests that wait for room. Once a minute, resets the count of errors.
     pub(crate) fn note_time(&self, now: Seconds) {
         let before = self.now.swap(now.0, Relaxed);
@@ -197,7 +197,7 @@ impl Flash {
             let reads: Vec<_> = lock(map).values().filter_map(Weak::upgrade).collect();
             reads.iter().filter(|read| read.is_late(now)).for_each(|read| read.give_up());
         }
-        // A request that was woken may have ended without waking the next one.
+        // A request that was woken may have ended without waking the next request.
         self.wake(usize::MAX);
         self.queue.notify();
     }
@@ -225,8 +225,9 @@ impl Flash {
         }
     }
 
-    /// Returns the maximum number of failed reads of one page that count towards [`ERRORS_MAX`]. It
-    /// is higher if few pages are in use, so that failures of about half of them switch flash off.
+    /// Returns the maximum number of failed reads of one page that count towards [`ERRORS_MAX`].
+    /// The maximum is higher if few pages are in use, so that failures of about half of these pages
+    /// switch flash off.
     fn page_errors_counted(&self) -> u32 {
         let used = self.format.pages.saturating_sub(self.lists().free());
         let half = (used as u64 / 2).max(1);
@@ -337,8 +338,8 @@ impl Flash {
         lock(self.reads_of(word)).get(&word.flash_offset()).and_then(Weak::upgrade)
     }
 
-    /// Lets other requests join a read, and returns `None`. If they can already join another read
-    /// of the same item, returns the other read instead.
+    /// Registers a read so that other requests can join it, and returns `None`. If they can already
+    /// join another read of the same item, returns the other read instead.
     pub(crate) fn register_or_join(&self, read: &Arc<dyn ItemRead>) -> Option<Arc<dyn ItemRead>> {
         let word = read.word();
         let mut reads = lock(self.reads_of(word));
@@ -371,11 +372,12 @@ impl Flash {
     }
 
     /// Takes a buffer of at least `len` bytes, or returns `None` if none is free. If none is free
-    /// and the read is not a read-ahead, makes room in two ways. First, a segment with buffers of
-    /// another length may be marked for a short read: later reads can use the segment when all its
-    /// buffers are free. Second, [`Flash::abort_reads`] aborts reads that started in an earlier
-    /// second, because the requests that need their items cannot continue. If it aborted any read,
-    /// tries once more to take a buffer.
+    /// and the read is not a read-ahead, makes room in two ways. First, if the read is short, stops
+    /// taking buffers from one of the segments that contain buffers of another length. When all
+    /// buffers of that segment are free, later reads can divide the segment into buffers of their
+    /// own length. Second, [`Flash::abort_reads`] aborts reads that started in an earlier second
+    /// and whose requests did not continue in time. If any read was aborted, tries once more to
+    /// take a buffer.
     pub(crate) fn take_buffer(
         &self,
         table: &Table,
@@ -393,7 +395,7 @@ impl Flash {
         if self.abort_reads(now, None) { take() } else { None }
     }
 
-    /// Returns the buffer of a read, releases its page, and wakes a request that waits for room.
+    /// Frees the buffer of a read, releases its page, and wakes a request that waits for room.
     pub(crate) fn end_read(&self, table: &Table, word: IndexWord, buffer: Buffer) {
         lock(&self.buffers).give(&table.layout, buffer);
         Page::new(table, self.format.page_of(word)).reads().fetch_sub(1, Ordering::AcqRel);
@@ -406,8 +408,8 @@ impl Flash {
     }
 
     /// Queues `waker`. It is called when there is room for another read and all wakers before it
-    /// were called. `seen` is the value of [`Flash::room_events`] before an attempt that found no
-    /// room.
+    /// have been called. `seen` is the value of [`Flash::room_events`] before an attempt that found
+    /// no room.
     pub(crate) fn wait_for_reads(&self, waker: &Waker, seen: u64) {
         lock(&self.waiters).push_back(waker.clone());
         self.has_waiters.store(true, Ordering::SeqCst);

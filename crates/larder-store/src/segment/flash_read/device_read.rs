@@ -40,8 +40,8 @@ pub(crate) struct Read {
     start: u64,
     /// The number of bytes to read into the buffer.
     len: usize,
-    /// The value of a large item, whose head alone is read into the buffer. `None` for a small
-    /// item.
+    /// The value of a large item, of which only the head is read into the buffer. `None` for a
+    /// small item.
     large: Option<LargeValue>,
     progress: Mutex<Progress>,
     /// Whether the buffer and the page were released.
@@ -120,8 +120,8 @@ impl Read {
         self.buffer.offset + skipped
     }
 
-    /// Returns whether the buffer contains the item that was written at this offset. If so, adapts
-    /// its header to the segment of the buffer, and links the chain of a large item.
+    /// Returns whether the buffer contains the item that was written at `origin`. If so, adapts its
+    /// header to the segment of the buffer, and links the chain of a large item.
     fn is_whole(&self) -> bool {
         let Some(flash) = &self.shared.flash else { return false };
         let (table, at) = (self.shared.table(), self.record_offset());
@@ -392,8 +392,9 @@ impl ItemRead for Read {
 }
 
 // SAFETY: the buffer belongs only to this read until `release`. `release` is called only when no
-// read is under way: at the end of the last read, by `abort` after checking this, or when this
-// value is dropped. The reader prevents the drop until it has called `finish`.
+// read is under way: at the end of the last read, by `leave` and `abort` when all started reads
+// have ended, or when this value is dropped. The reader prevents the drop until it has called
+// `finish`.
 unsafe impl Target for Read {
     fn parameters(&self) -> ReadParameters {
         let into = self.shared.table().region.pointer_to(self.buffer.offset, self.len);

@@ -20,7 +20,7 @@ struct State {
     /// The segments for the value. `None` if too few segments were free, or if a record in memory
     /// owns them now.
     upload: Option<Upload>,
-    /// Whether the segments were linked as a chain. Lookups may have found the chain since.
+    /// Whether the segments were linked as a chain. If so, lookups may have found the chain.
     is_linked: bool,
     /// The number of reads that have started, for the head and pieces together.
     begun: usize,
@@ -86,7 +86,7 @@ impl LargeValue {
     }
 
     /// Returns whether pieces remain to be read although no read is under way. In this state, no
-    /// read is left whose end would start these pieces.
+    /// end of a read will start these pieces.
     pub(crate) fn is_stalled(&self) -> bool {
         self.state().is_stalled()
     }

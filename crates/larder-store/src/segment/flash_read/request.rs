@@ -31,7 +31,7 @@ pub(crate) struct Purpose {
     /// Whether the read is a read-ahead; see [`ReadRequest::is_read_ahead`]. Its request can wait
     /// for other reads.
     pub(crate) is_read_ahead: bool,
-    /// Whether the read is for a walk. A request may take the buffer of such a read at once.
+    /// Whether the read is for a walk. A request may take the buffer of such a read immediately.
     pub(crate) is_walk: bool,
 }
 
@@ -46,12 +46,12 @@ impl Handle {
         let mut wanted: [Option<IndexWord>; 4] = [None; 4];
         self.pinned(|shared, _, now| {
             let Some(flash) = &shared.flash else { return };
-            let mut places = wanted.iter_mut();
+            let mut free_entries = wanted.iter_mut();
             shared.index.lookup_in_any_tier(hash, |_, word| -> Option<()> {
                 if word.is_on_flash() && flash.readable(shared.table(), word, now.secs).is_some() {
                     // Four are enough: the word of another key matches only if it agrees in all
                     // hash bits that words store.
-                    if let Some(free) = places.next() {
+                    if let Some(free) = free_entries.next() {
                         *free = Some(word);
                     }
                 }
@@ -169,13 +169,13 @@ impl Handle {
             // replies.
             upload = self.segments_for_read(len, false);
         }
-        // If a read or a write has ended since `room_events`, the request tries again at once.
+        // If a read or a write has ended since `room_events`, the request tries again immediately.
         let has_others = || {
             let writes = flash.queue.len() > 0 && flash.is_writing();
             writes || flash.counts.values_read.get() > 0 || flash.room_events() != room_events
         };
         if upload.is_err() && !has_others() {
-            // Other threads may hold memory for a moment.
+            // Other threads may hold memory only briefly, so this attempt waits for it.
             upload = self.segments_for_read(len, true);
         }
         let waits = upload.is_err() && has_others();

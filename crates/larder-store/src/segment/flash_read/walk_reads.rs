@@ -2,13 +2,13 @@
 //!
 //! If a walk reaches an index word that refers to flash, it *seeks* the item: it starts a read and
 //! continues with other items. After the read, it visits the item if the word still exists. If the
-//! word has changed, the item was removed, copied back to memory, or moved on flash. Then the walk
-//! searches the item's two buckets again. The old word and its bucket determine both buckets, so
-//! the search needs no key, and does not depend on the walk's current position.
+//! word has changed, the item was removed, copied back to memory, or moved on flash. In this case,
+//! the walk searches the item's two buckets again. The old word and its bucket determine both
+//! buckets, so the search needs no key, and does not depend on the walk's current position.
 //!
 //! Requests have priority. One read of a walk waits for room like the read of a request. The walk
 //! starts further reads only while no request waits for room and fewer than half of the handle's
-//! reads are under way. A request may take the buffer of a walk's read at once. Large items are
+//! reads are under way. A request may take the buffer of a walk's read immediately. Large items are
 //! read one at a time, because each may evict other items to free memory. A large item is not
 //! visited if no memory is free for its value.
 

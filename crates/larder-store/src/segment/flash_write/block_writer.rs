@@ -1,5 +1,5 @@
-//! The threads that write buffers of demoted items to flash, and then make index words refer to the
-//! written items.
+//! The threads that write demoted items from write buffers to flash, and then make index words
+//! refer to the written items.
 //!
 //! A write blocks only its own thread. If writes are slower than evictions, the queue fills up, and
 //! further evicted items are dropped.
@@ -193,9 +193,9 @@ impl Handle {
                     PAGE_PATIENCE / 100
                 };
                 flash.counts.waiting_for_page.add(1);
-                let goes_on = flash.queue.wait(patience);
+                let is_running = flash.queue.wait(patience);
                 flash.counts.waiting_for_page.take_off(1);
-                if !goes_on {
+                if !is_running {
                     return Err(Outcome::Stopped);
                 }
             }
@@ -295,8 +295,8 @@ impl Handle {
         for (at, header) in records(shared, flash, segment) {
             let hash = shared.hash(Record::at(table, at, cas, Witness::owner(segment)).key());
             if header.has(State::Dead) {
-                // Wait for the thread that marked the item dead: it holds the stripe until it has
-                // counted the item's bytes as dead in this segment.
+                // Wait for the thread that marked the item dead: it holds the lock of the stripe
+                // until it has counted the item's bytes as dead in this segment.
                 drop(shared.index.lock(hash));
                 continue;
             }
@@ -304,7 +304,7 @@ impl Handle {
             let stripe = shared.index.lock(hash);
             let Some(locked_slot) = stripe.find(|word| word.offset() == at) else { continue };
             let record = Record::at(table, at, cas, Witness::locked(&stripe));
-            let whole = AbortOnUnwind;
+            let abort_guard = AbortOnUnwind;
             if !liveness(shared, &record, writer.now).is_live() {
                 writer.count_reclaimed(shared, &record, false);
                 writer.remove(shared, &stripe, &locked_slot, &record);
@@ -330,7 +330,7 @@ impl Handle {
                 writer.evict(shared, &stripe, &locked_slot, &record, hash);
                 evicted += 1;
             }
-            std::mem::forget(whole);
+            std::mem::forget(abort_guard);
         }
         evicted
     }

@@ -1,6 +1,6 @@
 //! Demotion without a write. If an item was copied from flash to memory and has not changed, an
-//! eviction makes its index word refer to the copy on flash again. This is not possible after the
-//! page of the copy was emptied.
+//! eviction makes its index word refer to the copy on flash again. After the page of the copy was
+//! emptied, an eviction has to write the item.
 
 use crate::Seconds;
 use crate::segment::cache::shared::Shared;

@@ -29,12 +29,12 @@ const LARGE_SHARE: usize = 16;
 const LARGE_MAX_SHARE: usize = 8;
 
 /// The index of a handle's write buffer for large items. Each large item has a buffer of its own,
-/// which is queued at once.
+/// which is queued immediately.
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 
 impl Shared {
     /// Returns the bucket of an item. The bucket determines the write buffer and the page that
-    /// receive the item. Returns `None` if the item may not be demoted to flash.
+    /// receive the item. Returns `None` if the item must not be demoted to flash.
     pub(crate) fn bucket_for(&self, record: &Record<'_>, now: crate::Seconds) -> Option<usize> {
         let flash = self.flash.as_ref().filter(|flash| !flash.is_off())?;
         let is_admitted = flash.admits_all()
@@ -94,9 +94,10 @@ impl Shared {
             || waiting == 0 && self.may_write_large(segments)
     }
 
-    /// Returns whether maintenance should wait for queued writes and evict nothing now. This
-    /// requires that the device is completing writes, and one of two conditions: the queue has room
-    /// for at most the write buffer that is being filled, or no large value may be added to it.
+    /// Returns whether maintenance should wait for queued writes and evict nothing now. Returns
+    /// true if the device is completing writes, and one of two conditions holds: the queue has room
+    /// for at most the write buffer that is being filled, or no large value may be added to the
+    /// queue.
     pub(crate) fn waits_for_writes(&self) -> bool {
         let Some(flash) = &self.flash else { return false };
         let (waiting, max) = self.write_backlog();
@@ -121,8 +122,8 @@ impl Shared {
 
 impl Handle {
     /// Ensures that the handle has a write buffer with room for an item of `len` bytes with
-    /// `chained` segments in its chain. Returns false if no buffer is available at once, because
-    /// evictions never wait for flash.
+    /// `chained` segments in its chain. Returns false instead of waiting if no buffer is available,
+    /// because evictions never wait for flash.
     pub(crate) fn prepare_demotion(&mut self, bucket: usize, len: usize, chained: usize) -> bool {
         let (shared, writer) = self.writer();
         if chained > 0 && !shared.has_room_for_large(chained) {

@@ -2,7 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `block_writer` | the threads that write buffers, and then make index words refer to flash |
+//! | `block_writer` | the threads that write full buffers to flash, and then change the index words |
 //! | `large_write` | writing a large item |
 //! | `page_reclaim` | emptying failing and unwanted pages, and other pages when few are free |
 //! | `demotion` | copying evicted items to write buffers |

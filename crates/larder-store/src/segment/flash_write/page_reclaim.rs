@@ -1,10 +1,11 @@
 //! Emptying pages on a separate thread.
 //!
-//! A page without live items is emptied at once. When few pages are free, a page with much free
+//! A page without live items is emptied immediately. When few pages are free, a page with much free
 //! space is rewritten, or the oldest page is dropped. The thread reads a rewritten page block by
-//! block, and copies the items to keep to write buffers, which are later written to another page.
-//! It does the same with a dropped page that had hits. It does not read other pages. Afterwards,
-//! walks over the index remove the index words that still refer to the page.
+//! block, and copies the items that it keeps to write buffers. The buffers are later written to
+//! another page. The thread does the same with a dropped page that had hits. The thread does not
+//! read other pages. Afterwards, walks over the index remove the index words that still refer to
+//! the page.
 
 use super::demotion::LARGE_BUCKET;
 use crate::Seconds;
@@ -31,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// time.
 const SHORT_PATIENCE: Duration = Duration::from_millis(1);
 /// The maximum number of successive waits for a write buffer, if a writing thread waits for a free
-/// page. After that, items are dropped if they can't be kept at once.
+/// page. After that, items are dropped if no write buffer is available.
 const WAITS_MAX: u32 = 100;
 
 /// The maximum number of recently filled pages with blocks that are still being written: one for
@@ -50,7 +51,8 @@ enum Reason {
     /// The page is the oldest, and free pages are needed. Items with hits are kept, up to
     /// [`KEPT_SHARE`].
     Drop,
-    /// Much of the page is free. If `unread`, all items are kept, otherwise only items with hits.
+    /// Much of the page is free. If `unread` is true, all items are kept. Otherwise, only items
+    /// with hits are kept.
     Compact { unread: bool },
     /// Flash is off. No item is kept.
     Off,
@@ -70,7 +72,7 @@ struct PageReclaim {
 
 /// Counts of the index words that a sweep has removed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Swept {
+struct SweepCounts {
     all: u64,
     /// The number of removed words whose items were not read since they were written to flash.
     unread: u64,
@@ -154,8 +156,9 @@ fn choose(shared: &Shared, flash: &Flash, now: Seconds) -> Option<PageReclaim> {
         if !may_lose || free >= settings.compact_under as usize || !flash.may_rewrite() {
             return None;
         }
-        // Blocks of the most recently filled pages may not be written yet. A page counts the items
-        // of a block only when the write has ended, and seems nearly empty until then.
+        // The writes of blocks in the most recently filled pages may still be under way. A page
+        // counts the items of a block only when the write has ended, and seems nearly empty until
+        // then.
         let is_written = |(age, number): &(usize, u32)| {
             *age >= WRITING_PAGES_MAX || page(*number).reads().load(Ordering::Acquire) == 0
         };
@@ -221,9 +224,9 @@ impl Handle {
         self.flush_slot_delta();
         self.end_writing();
         self.wait_for_readers_of(flash, page, &emptying);
-        // Sweep again: writes that were under way when the page was chosen have ended since.
+        // Sweep again: writes that were under way when the page was chosen have ended by now.
         let again = self.sweep(&shared, flash, &emptying);
-        swept = Swept { all: swept.all + again.all, unread: swept.unread + again.unread };
+        swept = SweepCounts { all: swept.all + again.all, unread: swept.unread + again.unread };
         self.flush_slot_delta();
         self.end_writing();
         flash.counts.compact_rescues.add(emptying.rescued);
@@ -482,8 +485,13 @@ impl Handle {
     }
 
     /// Removes the index words that refer to a page.
-    fn sweep(&mut self, shared: &Arc<Shared>, flash: &Flash, emptying: &PageReclaim) -> Swept {
-        let mut swept = Swept::default();
+    fn sweep(
+        &mut self,
+        shared: &Arc<Shared>,
+        flash: &Flash,
+        emptying: &PageReclaim,
+    ) -> SweepCounts {
+        let mut swept = SweepCounts::default();
         let mut bucket = 0;
         let is_of_page = |word: IndexWord| {
             word.is_on_flash() && flash.format.page_of(word) == emptying.page as usize
@@ -515,7 +523,7 @@ impl Handle {
         flash: &Flash,
         bucket: usize,
         is_wanted: &impl Fn(IndexWord) -> bool,
-        swept: &mut Swept,
+        swept: &mut SweepCounts,
     ) {
         let (_, mut writer) = self.writer();
         let stripe = shared.index.lock(bucket as u64);

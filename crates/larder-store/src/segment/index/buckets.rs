@@ -8,10 +8,10 @@
 //!
 //! **Bucket hashes.** A bucket hash is a number of 32 bits. Its lowest bits choose the bucket. The
 //! more buckets the index has, the more bits it uses. A key's first bucket hash is the low half of
-//! its hash. Its second bucket hash is the first one with some bits flipped. The key's hash prefix
-//! alone determines which bits are flipped. So either bucket hash and the hash prefix determine the
-//! other bucket hash. A word keeps six bits of the bucket hash of its bucket. The bucket's number
-//! gives the bits below them.
+//! its hash. Its second bucket hash is the first bucket hash with some bits flipped. The key's hash
+//! prefix alone determines which bits are flipped. So either bucket hash and the hash prefix
+//! determine the other bucket hash. A word keeps six bits of the bucket hash of its bucket. The
+//! bucket's number gives the bits below them.
 //!
 //! **Stripes.** The low bits of a bucket hash choose its stripe, and both bucket hashes of a key
 //! share these bits. So one lock covers all buckets that a writer of the key can change, at every
@@ -19,8 +19,9 @@
 //!
 //! **Readers** take no lock. A word is published with one store. A move stores the word in its new
 //! slot, raises the stripe's version, and then clears the old slot. A reader that found the word in
-//! neither slot sees that the version changed and looks again. A walk reads each bucket once.
-//! `moved_items` reports the items that move behind it.
+//! neither slot sees that the version changed and looks again. A walk reads each bucket once. An
+//! item may move to a bucket that the walk has already read; `moved_items` reports such items to
+//! the walk.
 #![expect(
     clippy::cast_possible_truncation,
     reason = "bucket hashes and bucket numbers have 32 bits"
@@ -79,7 +80,7 @@ struct Stripe<'i>(&'i AtomicU32);
 #[derive(Debug)]
 pub(crate) struct LockedSlot<'i> {
     slot: &'i AtomicU64,
-    /// The content of the word when it was found. Readers may have raised its frequency since.
+    /// The content of the word when it was found. Readers may have raised its frequency since then.
     pub(crate) word: IndexWord,
 }
 
@@ -113,8 +114,8 @@ impl<B: Buckets> Index<B> {
         Self { buckets, walks: Walks::new(), stripe_mask, growth_shift }
     }
 
-    /// Calls `f` with each word that is not empty, and clears the words for which it returns false.
-    /// The caller has exclusive use of the index.
+    /// Calls `f` with each word that is not empty, and clears the words for which `f` returns
+    /// false. The caller has exclusive use of the index.
     pub(crate) fn retain<'i>(&'i self, mut f: impl FnMut(&'i AtomicU64, IndexWord) -> bool) {
         for bucket in 0..self.len() {
             self.retain_in(bucket, &mut f);
@@ -351,10 +352,10 @@ impl<B: Buckets> Index<B> {
         if is_first { first } else { second }
     }
 
-    /// Adds one bucket, and moves to it the words of another bucket that belong there. The new
-    /// bucket must exist in [`Buckets`] and be empty. Only one thread may grow the index at a time.
-    /// Before words move, calls `on_split` with the old and the new bucket while their stripe is
-    /// locked.
+    /// Adds one bucket, and moves to it those words of the split bucket whose bucket hashes now
+    /// choose the new bucket. The new bucket must exist in [`Buckets`] and be empty. Only one
+    /// thread may grow the index at a time. Before words move, calls `on_split` with the old and
+    /// the new bucket while their stripe is locked.
     pub(crate) fn grow(
         &self,
         rehash: impl Fn(IndexWord) -> u64,
@@ -663,8 +664,8 @@ impl Stripe<'_> {
         self.0.store(self.version(), Ordering::Release);
     }
 
-    /// Raises the version. The holder of the lock calls this after it stored a word in its new slot
-    /// and before it clears the old slot.
+    /// Raises the version. The holder of the lock calls this function after storing a word in its
+    /// new slot and before clearing the old slot.
     fn count_move(self) {
         let locked = self.0.load(Ordering::Relaxed);
         self.0.store(locked.wrapping_add(Self::MOVE), Ordering::Release);

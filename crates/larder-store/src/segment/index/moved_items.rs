@@ -12,16 +12,17 @@
 //! memory, the report is another hash with the same prefix and the same buckets.
 //!
 //! Several index words that refer to flash may match the key of an update that does not read the
-//! old item. The update removes all of them but one, which then refers to the new item. It also
-//! reports the key for each removed word, because the new item may be in a bucket that the walk has
-//! already read.
+//! old item. The update removes all of them but one, which then refers to the new item. The update
+//! also reports the key for each removed word, because the new item may be in a bucket that the
+//! walk has already read.
 
 use crate::segment::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use std::sync::PoisonError;
 
 /// The maximum number of reports buffered for a walk between two of its steps (32 KiB). If there
-/// are more reports, the walk starts its stripe again. This requires thousands of moves within one
-/// stripe during a step, or while a walk is paused because the client of a dump does not read.
+/// are more reports, the walk starts its stripe again. So many reports require thousands of moves
+/// within one stripe during a step, or while a walk is paused because the client of a dump does not
+/// read.
 const REPORTS_MAX: usize = 4096;
 
 /// The walks in progress.
@@ -36,7 +37,7 @@ pub(crate) struct Walks {
 
 #[derive(Debug, Default)]
 struct List {
-    begun: u64,
+    walks_started: u64,
     walks: Vec<Reports>,
 }
 
@@ -68,8 +69,8 @@ impl Walks {
     /// Starts a walk. It receives no reports before it enters a stripe.
     pub(crate) fn begin(&self) -> WalkId {
         let mut list = self.list();
-        list.begun += 1;
-        let walk = WalkId(list.begun);
+        list.walks_started += 1;
+        let walk = WalkId(list.walks_started);
         list.walks.push(Reports { walk, stripe: None, hashes: Vec::new(), has_lost: false });
         self.count.store(list.walks.len(), Ordering::Relaxed);
         walk
@@ -118,11 +119,11 @@ impl Walks {
     #[cold]
     fn report_to_walks(&self, stripe: usize, hash: impl FnOnce() -> u64) {
         let mut list = self.list();
-        let mut told = list.walks.iter_mut().filter(|reports| reports.stripe == Some(stripe));
-        if let Some(first) = told.next() {
+        let mut recipients = list.walks.iter_mut().filter(|reports| reports.stripe == Some(stripe));
+        if let Some(first) = recipients.next() {
             let hash = hash();
             first.add(hash);
-            told.for_each(|reports| reports.add(hash));
+            recipients.for_each(|reports| reports.add(hash));
         }
     }
 
@@ -172,9 +173,12 @@ mod tests {
             walks.report(stripe, || hash);
         }
         walks.report(3, || panic!("no walk is in this stripe"));
-        let mut told = Vec::new();
-        assert_eq!((walks.take(first, &mut told), &told[..]), (Ok(()), &[11, 12][..]));
-        assert_eq!((walks.leave(second, &mut told), &told[..]), (Ok(()), &[11, 12, 22][..]));
+        let mut reported = Vec::new();
+        assert_eq!((walks.take(first, &mut reported), &reported[..]), (Ok(()), &[11, 12][..]));
+        assert_eq!(
+            (walks.leave(second, &mut reported), &reported[..]),
+            (Ok(()), &[11, 12, 22][..])
+        );
         walks.report(2, || panic!("the walk has left the stripe"));
         walks.end(first);
         walks.report(1, || panic!("the walk has ended"));
@@ -186,9 +190,9 @@ mod tests {
         let walk = walks.begin();
         walks.enter(walk, 0);
         (0..=REPORTS_MAX).for_each(|_| walks.report(0, || 1));
-        let mut told = Vec::new();
-        assert_eq!((walks.leave(walk, &mut told), told.len()), (Err(LostReports), 0));
+        let mut reported = Vec::new();
+        assert_eq!((walks.leave(walk, &mut reported), reported.len()), (Err(LostReports), 0));
         walks.report(0, || 2);
-        assert_eq!((walks.leave(walk, &mut told), told), (Ok(()), vec![2]));
+        assert_eq!((walks.leave(walk, &mut reported), reported), (Ok(()), vec![2]));
     }
 }

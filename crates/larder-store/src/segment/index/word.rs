@@ -10,10 +10,10 @@
 //!                                   40    37 36           0
 //! ```
 //! The hash prefix is the highest 14 bits of the key's hash. Growth is six bits of the bucket hash
-//! (see `buckets`) for the bucket that contains the word. They are directly above the bits that
-//! choose among the initial buckets. With these bits, the index can move a word without the item's
-//! key, both to the word's other bucket and to a new bucket when the index grows. Bit 47 is the
-//! tier.
+//! (see `buckets`) for the bucket that contains the word. The six bits are directly above the bits
+//! that choose among the initial buckets. With these bits, the index can move a word without the
+//! item's key, both to the word's other bucket and to a new bucket when the index grows. Bit 47 is
+//! the tier.
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of a word")]
 
 use crate::segment::sync::{AtomicU64, Ordering};

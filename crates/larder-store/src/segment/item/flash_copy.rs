@@ -25,7 +25,7 @@ pub(crate) struct FlashCopy(u64);
 
 impl FlashCopy {
     /// The first half of a link to a copy that is no longer valid. No link to a chain starts with
-    /// it.
+    /// this value.
     pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
     /// Returns the copy that `word` refers to, in a page with this sequence.
@@ -64,7 +64,7 @@ impl FlashCopy {
     /// Returns the index word that refers to the copy. `in_memory` is the index word of the item in
     /// memory.
     pub(crate) fn word(self, in_memory: IndexWord) -> IndexWord {
-        // The frequency is 1, so that the next hit counts as the item's second.
+        // The frequency is 1, so that the next hit counts as the item's second hit.
         in_memory.at_location_on_flash(self.0).with_freq(1)
     }
 

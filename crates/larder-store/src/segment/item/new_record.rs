@@ -127,10 +127,9 @@ impl NewRecord<'_> {
 
     /// Writes the item at `offset`.
     ///
-    /// # Safety
-    /// `header` is the header that this item has returned for the segment of `offset`. It
-    /// determines the number of bytes that are written from `offset` on. One of these conditions
-    /// holds:
+    /// # Safety `header` is a header that a method of this item returned for the segment that
+    /// contains `offset`. It determines the number of bytes that are written from `offset` on. One
+    /// of these conditions holds:
     /// - The bytes belong to the caller's open segment, and were not published.
     /// - The bytes are those of a dead record of the same length. The caller has claimed the
     ///   record, and no reader can find it any more.

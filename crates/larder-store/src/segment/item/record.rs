@@ -38,7 +38,7 @@ impl<'p> Record<'p> {
     }
 
     /// Returns the record at `offset` of a restored region. If no item starts there, the record is
-    /// invalid, and the caller must notice it.
+    /// invalid. The caller must check the record.
     #[inline]
     pub(crate) fn candidate_at(
         table: &'p Table,
@@ -107,16 +107,16 @@ impl<'p> Record<'p> {
 
     /// Returns the key's offset in the region, and its length in bytes.
     #[inline]
-    fn key_place(&self) -> (usize, usize) {
+    fn key_extent(&self) -> (usize, usize) {
         if self.header.has(State::Extended) {
-            return self.extended_key_place();
+            return self.extended_key_extent();
         }
         (self.fields_end(), self.header.key_len())
     }
 
     #[cold]
     #[inline(never)]
-    fn extended_key_place(self) -> (usize, usize) {
+    fn extended_key_extent(self) -> (usize, usize) {
         let (tags_len, key_len) = self
             .extension()
             .map_or((0, 0), |extension| (extension.tags_len(), extension.key_len()));
@@ -127,14 +127,14 @@ impl<'p> Record<'p> {
     #[inline]
     pub(crate) fn key_len(&self) -> usize {
         if self.header.has(State::Extended) {
-            return self.extended_key_place().1;
+            return self.extended_key_extent().1;
         }
         self.header.key_len()
     }
 
     #[inline]
     pub(crate) fn key(&self) -> &'p [u8] {
-        let (offset, len) = self.key_place();
+        let (offset, len) = self.key_extent();
         self.published(offset, len)
     }
 
@@ -154,7 +154,7 @@ impl<'p> Record<'p> {
 
     /// Returns the item's tags, as words, followed by its key.
     pub(crate) fn tags_and_key(&self) -> &'p [u8] {
-        let (key_offset, key_len) = self.key_place();
+        let (key_offset, key_len) = self.key_extent();
         let start = self.fields_end();
         self.published(start, key_offset + key_len - start)
     }
@@ -184,7 +184,7 @@ impl<'p> Record<'p> {
     /// Returns the region offset of the value or, if there is a chain, of the value's tail.
     #[inline]
     pub(crate) fn value_offset(&self) -> usize {
-        let (offset, len) = self.key_place();
+        let (offset, len) = self.key_extent();
         offset + len
     }
 
@@ -279,7 +279,7 @@ impl<'p> Record<'p> {
     }
 
     /// Returns the item's copy on flash, or `None` if the item was not copied from flash or has
-    /// changed since.
+    /// changed since the copy.
     #[inline]
     pub(crate) fn flash_copy(&self) -> Option<FlashCopy> {
         match self.chain() {
@@ -366,8 +366,8 @@ impl<'p> Record<'p> {
         self.len() + in_chain
     }
 
-    /// Marks that no index word refers to the item any more, so that an evacuation need not look it
-    /// up. Threads read the mark with `Acquire`, so that a thread that sees it no longer finds the
+    /// Marks the item dead: no index word refers to it any more, so an evacuation need not look it
+    /// up. Threads read the mark with `Acquire`, so a thread that sees the mark no longer finds the
     /// index word. Sets the mark before it counts the bytes, because a segment whose bytes are all
     /// counted as dead may be freed and overwritten. Returns the number of dead bytes in the
     /// segment now, and the number before.

@@ -35,9 +35,9 @@ pub(crate) struct ValueBuilder {
     pub(crate) rounds: u32,
 }
 
-/// The identity of a record that may not exist any more. It consists of the segment's sequence, the
-/// number of dead records that were overwritten in the segment, and the record's offset. While the
-/// first two are unchanged, the offset refers to the same record.
+/// The identity of a record, which can be compared even if the record no longer exists. It consists
+/// of the segment's sequence, the number of dead records that were overwritten in the segment, and
+/// the record's offset. While the first two are unchanged, the offset refers to the same record.
 type Identity = (Sequence, u64, usize);
 
 fn identity(record: &Record<'_>) -> Identity {
@@ -154,8 +154,8 @@ impl Shared {
                 strict_assert!(self.table().entry(segment).is(SegmentState::Chain), "{segment}");
                 let len = left.min(self.segment_len());
                 let start = self.table().layout.start(segment);
-                // SAFETY: the witness keeps the record from being recycled, and the record its
-                // chain.
+                // SAFETY: the witness keeps the record from being recycled, and the record keeps
+                // its chain from being recycled.
                 piece(unsafe { self.table().region.bytes(start, len) });
                 left -= len;
                 if left == 0 {

@@ -1,4 +1,4 @@
-//! Leases: they keep the segments of a large value while a reader needs them.
+//! Leases, which keep the segments of a large value from being reused while a reader needs them.
 
 use crate::Lease;
 use crate::segment::cache::shared::Shared;
@@ -23,8 +23,8 @@ pub struct ChainLease {
     /// The number and the segment of the chain piece that was read last. The search for a later
     /// piece starts there.
     cursor: Cell<(usize, u32)>,
-    /// Whether the lease may outlive the batch. It may not if segments were charged for it and the
-    /// leased memory then exceeded the maximum.
+    /// Whether the lease may outlive the batch. False if segments were charged for the lease and
+    /// the leased memory then exceeded the maximum.
     may_be_kept: bool,
 }
 
@@ -72,8 +72,8 @@ impl ChainLease {
     }
 
     /// Ends this lease on `segment`. If this is the last lease on the segment, subtracts the
-    /// segments that were charged for it. If the segment was also retired, recycles it, with its
-    /// chain if it has one.
+    /// segment's charge from the number of leased segments. If the segment was also retired,
+    /// recycles it, with its chain if it has one.
     fn release(&self, segment: u32) {
         let leases = self.shared.table().entry(segment).leases();
         let count = |word: u64| word % LEASE_CHARGE;

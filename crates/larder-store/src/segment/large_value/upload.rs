@@ -14,7 +14,8 @@ const UPLOAD_SHARE: usize = 62;
 const FLASH_READ_PART: usize = 4;
 
 /// A value that arrives in pieces. The segments belong only to the upload until the value is
-/// stored. Dropping the upload earlier frees the segments at once, because no reader has seen them.
+/// stored. Dropping the upload earlier frees the segments immediately, because no reader has seen
+/// them.
 #[derive(Debug)]
 pub struct Upload {
     shared: Arc<Shared>,

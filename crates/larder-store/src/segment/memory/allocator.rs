@@ -1,7 +1,7 @@
 //! The allocator: free segments, queues of sealed segments, and the choice of the next segment to
-//! empty. One lock protects all of this. A write that finds room in an open segment takes the lock
-//! only if it changes the dead level of a sealed segment, stores or replaces a large value,
-//! evacuates records or grows the index.
+//! empty. One lock protects the whole allocator. A write that finds room in an open segment takes
+//! the lock only if it changes the dead level of a sealed segment, stores or replaces a large
+//! value, evacuates records or grows the index.
 
 use super::layout::SEGMENTS_MIN;
 use super::open_segment::Open;
@@ -118,11 +118,11 @@ pub(crate) struct Alloc {
     decommissioned: Vec<u32>,
     /// The limit in segments.
     limit: usize,
-    /// The number of segments that are in use or free. After the limit was lowered, it exceeds
-    /// `limit` for a while.
+    /// The number of segments that are in use or free. After the limit was lowered, this number
+    /// exceeds `limit` until enough segments are decommissioned.
     present: usize,
-    /// Segments with a lower sequence are flushed. 0 once, in every queue and size class, the
-    /// oldest segment is not flushed.
+    /// Segments with a lower sequence are flushed. Set to 0 when the oldest segment of every queue
+    /// and size class is not flushed.
     flushed_before: Sequence,
     /// The clock by which ghosts age.
     pub(crate) ghosts: GhostClock,
@@ -236,7 +236,7 @@ impl Alloc {
         Some(self.free.remove(self.untouched))
     }
 
-    /// Returns whether writes will soon use segments that were never touched. This is so if at
+    /// Returns whether writes will soon use segments that were never touched. Returns true if at
     /// least one such segment is free, and fewer than two other segments are free or retired.
     pub(crate) fn is_about_to_use_more_memory(&self) -> bool {
         let used = self.free.len() - self.untouched;
@@ -314,8 +314,8 @@ impl Alloc {
         SEGMENTS_MIN.max((self.indexing * 100).div_ceil(self.index_share_max))
     }
 
-    /// Changes the limit in segments. A higher limit adds free segments at once. For a lower limit
-    /// see [`Alloc::excess`].
+    /// Changes the limit in segments. A higher limit adds free segments immediately. For a lower
+    /// limit see [`Alloc::excess`].
     pub(crate) fn set_limit(&mut self, segments: usize) {
         self.limit = segments;
         let more = self.limit.saturating_sub(self.present).min(self.decommissioned.len());
@@ -333,8 +333,8 @@ impl Alloc {
         self.present.saturating_sub(self.limit)
     }
 
-    /// Removes a free segment whose memory was returned to the system. If the limit was raised
-    /// since, the segment becomes free again.
+    /// Removes a free segment whose memory was returned to the system. If no segments are present
+    /// above the limit any more, frees the segment again instead.
     pub(crate) fn decommission(&mut self, segment: u32) {
         if self.excess() == 0 {
             return self.free.push(segment);
@@ -468,8 +468,9 @@ impl Alloc {
         self.ghosts.count_evictions(evicted, live, buckets)
     }
 
-    /// Takes from a dropped handle an open segment of this kind that has room for `len` bytes and a
-    /// sequence of at least `floor`. Returns `None` if there is no such segment.
+    /// Takes an open segment that a dropped handle has left. The segment is of this kind, has room
+    /// for `len` bytes, and has a sequence of at least `floor`. Returns `None` if there is no such
+    /// segment.
     pub(crate) fn adopt(&mut self, kind: Kind, len: usize, floor: Sequence) -> Option<Open> {
         let fits = |open: &Open| open.kind == kind && open.has_room(len) && open.sequence >= floor;
         let i = self.orphans.iter().position(fits)?;

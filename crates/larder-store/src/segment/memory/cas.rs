@@ -1,7 +1,8 @@
 //! CAS values. A cache draws each value only once, and each new CAS of an item is above the
 //! previous one. There are two exceptions. First, the counter does not follow every value that a
 //! client chooses (see the table). If a set replaces an item on flash without reading it, the new
-//! value may equal such a value. Second, the counter of a standalone cache starts over at its end.
+//! CAS may equal such a chosen value. Second, the counter of a standalone cache starts over at its
+//! end.
 //!
 //! Handles reserve blocks of values, so that they do not contend for the counter. If the last CAS
 //! of an item is above the rest of a handle's block, the handle takes another block.
@@ -17,7 +18,7 @@
 //! and at a million other writes a second for nine years.
 //!
 //! When a range starts above the counter, handles drop the rest of their blocks: items that migrate
-//! from another group to this one may have a higher CAS.
+//! from another group to this group may have a higher CAS.
 
 use super::header_page::CasWords;
 use crate::segment::sync::{AtomicU64, Mutex, Ordering};
@@ -47,7 +48,7 @@ pub(crate) struct CasBlock {
 pub(crate) struct CasLimit {
     /// The first value that the cache may draw; 0 before the first [`CasLimit::set`].
     from: RarelyWritten,
-    /// The first value that the cache may not draw. Because of the lock, handles that take a block
+    /// The first value that the cache must not draw. Because of the lock, handles that take a block
     /// see a change of the range as a whole.
     end: Mutex<u64>,
 }
@@ -162,7 +163,7 @@ impl CasBlock {
             return Err(NoCasLeft);
         }
         *self = Self { next: start, end: (*end).min(start + LIMITED_BLOCK) };
-        // All changes of the counter are under the lock now.
+        // In a cache with a limit, the counter changes only under the lock.
         words.next.store(self.end, Ordering::Relaxed);
         Ok(())
     }

@@ -4,15 +4,15 @@
 //! While a cache has unused memory, an overwritten or deleted item of up to [`LEN_MAX`] bytes
 //! usually leaves a free block in its segment, and a later item of the same length is written
 //! there. So the cache needs no new memory for that item and moves no live item. Once all memory
-//! except the reserve was used, cleaning and eviction free memory instead, and there are no free
-//! lists.
+//! except the reserve has been used, cleaning and eviction free memory instead, and there are no
+//! free lists.
 //!
 //! ```text
 //!   record dies          the epoch ends             readers of that epoch have ended         overflow
 //!  ─────────────▶ young ────────────────▶ waiting ──────────────────────────────────▶ ready ◀────────▶ pool
 //! ```
 //! A block is in at most one of these lists. Its segment may be emptied while the block is listed.
-//! [`super::table::Entry::take_dead`] detects that when a handle takes the block.
+//! [`super::table::Entry::take_dead`] detects an emptied segment when a handle takes the block.
 
 use super::epoch::Epoch;
 use super::table::Sequence;

@@ -9,10 +9,10 @@
 //!      8  searched the segment that the handle last searched for expired items, plus one
 //!     64  items and bytes of each size class, 8 bytes each
 //! ```
-//! The counts wrap around, because one handle may remove items that another has added. The sums
-//! over all blocks are the counts of the cache. The words with segment numbers are never reset. If
-//! a process dies during a change, the next process counts the dead bytes of the segments in
-//! `dying` and `filled` again. For a segment that was not being changed, the result is the same.
+//! The counts wrap around, because one handle may remove items that another handle has added. The
+//! sums over all blocks are the counts of the cache. The words with segment numbers are never
+//! reset. If a process dies during a change, the next process counts the dead bytes of the segments
+//! in `dying` and `filled` again. For a segment that was not being changed, the result is the same.
 
 use super::layout::BLOCK_HEAD_LEN;
 use super::table::Table;
@@ -83,8 +83,8 @@ impl Block {
         table.region.half(self.at + 4 * i)
     }
 
-    /// Records that an item of `segment` is being removed. The caller calls this before the item's
-    /// index word changes.
+    /// Records that an item of `segment` is being removed. The caller calls this function before
+    /// the item's index word changes.
     #[inline]
     pub(crate) fn note_dying(self, table: &Table, segment: u32) {
         self.segment(table, 0).store(segment + 1, Relaxed);

@@ -103,7 +103,7 @@ pub(crate) struct CasWords {
     pub(crate) floor: AtomicU64,
 }
 
-/// State that a process leaves for the next one.
+/// State that a process leaves for the next process.
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
 #[repr(C, align(128))]
@@ -298,8 +298,8 @@ impl Identity {
 impl HeaderPage {
     /// Stores the parameters. In a region that was copied from an image, they replace the earlier
     /// parameters.
-    pub(crate) fn begin_again(&self, made: RegionParameters) {
-        let words = made.words();
+    pub(crate) fn begin_again(&self, parameters: RegionParameters) {
+        let words = parameters.words();
         for (word, value) in self.identity.words().into_iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
@@ -307,10 +307,10 @@ impl HeaderPage {
     }
 
     /// Initialises the page of a new region.
-    pub(crate) fn begin(&self, made: RegionParameters) {
-        self.begin_again(made);
+    pub(crate) fn begin(&self, parameters: RegionParameters) {
+        self.begin_again(parameters);
         for (word, value) in [
-            (&self.shared.index_len, made.buckets_first as u64),
+            (&self.shared.index_len, parameters.buckets_first as u64),
             (&self.order.sequence, 1),
             (&self.cas.next, 1),
         ] {

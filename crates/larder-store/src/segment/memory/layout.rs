@@ -241,7 +241,7 @@ impl Layout {
     /// Returns the maximum length in bytes of a value that is stored entirely inline. The front of
     /// a longer value is in a chain of segments. In a chain, a value of L bytes wastes S - L bytes
     /// of its segment of S bytes. Inline, the value wastes about L² / 2S bytes at the ends of
-    /// segments in which it does not fit. Both are equal at L = 0.73 S.
+    /// segments in which it does not fit. The two amounts are equal at L = 0.73 S.
     pub(crate) fn inline_max(&self) -> usize {
         self.segment_len / 4 * 3 - ITEM_HEAD_MAX
     }

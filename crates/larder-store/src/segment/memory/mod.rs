@@ -18,8 +18,8 @@
 //! - The region contains offsets, never pointers.
 //! - A segment passes through the states in the diagram of `table`. Only the allocator holds free
 //!   segments.
-//! - Memory is reused only after all readers of the epoch in which its last index word was removed
-//!   have finished, and its last lease has ended.
+//! - Memory is reused only after its last lease has ended, and all readers of the epoch in which
+//!   its last index word was removed have finished.
 
 pub(crate) mod allocator;
 pub(crate) mod cas;

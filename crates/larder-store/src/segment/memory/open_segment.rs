@@ -31,7 +31,7 @@ impl Open {
 }
 
 /// If at least one in this many segments is open, a write takes over an idle open segment of
-/// another handle, if there is such a segment, instead of opening a new one. While handles
+/// another handle instead of opening a new segment, if there is such a segment. While handles
 /// alternate (see `write::room`), the write waits for such a segment.
 pub(crate) const OPEN_SHARE_MAX: usize = 3;
 

@@ -113,7 +113,7 @@ impl<'r> Entry<'r> {
         self.owner_word().store(OWNED | offset as u64, Ordering::Release);
     }
 
-    /// Marks that no chain starts in this segment.
+    /// Records that no chain starts in this segment.
     pub(crate) fn clear_owner(&self) {
         self.owner_word().store(0, Ordering::Relaxed);
     }
@@ -176,7 +176,7 @@ impl<'r> Entry<'r> {
     /// Takes a dead record of `len` bytes, so that another record can overwrite it. Subtracts `len`
     /// from the total length of the dead items, and returns the previous total. `sequence` is the
     /// segment's sequence at the time when the record died. Returns `None` if the segment is being
-    /// emptied or was emptied since.
+    /// emptied, or was emptied after the record died.
     ///
     /// A sealed segment is retired only when all of its bytes are dead. So a segment with a new
     /// record is not retired before that record is dead.
@@ -609,7 +609,7 @@ impl Table {
     }
 
     /// Sets the owner of the chain that starts at `first`. Does nothing if `first` is `None`. The
-    /// caller calls this before it stores the record's index word.
+    /// caller calls this function before it stores the record's index word.
     #[inline]
     pub(crate) fn set_chain_owner(&self, first: Option<u32>, record: usize) {
         if let Some(first) = first {
@@ -709,8 +709,8 @@ impl Table {
 
     fn clear(&self, segment: u32) {
         let start = self.layout.start(segment);
-        let places = (start..start + self.layout.segment_len).step_by(8);
-        places.for_each(|at| self.region.word(at).store(0, Ordering::Relaxed));
+        let offsets = (start..start + self.layout.segment_len).step_by(8);
+        offsets.for_each(|at| self.region.word(at).store(0, Ordering::Relaxed));
     }
 
     #[inline]

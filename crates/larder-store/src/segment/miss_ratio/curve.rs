@@ -1,6 +1,6 @@
 //! The miss-ratio curve: estimates the hit ratio with less or more memory while the cache runs.
 //!
-//! Keys whose hash is below a threshold represent all other keys. This is spatially hashed
+//! Keys whose hash is below a threshold represent all other keys. The method is spatially hashed
 //! sampling, with a sample of bounded size (Waldspurger et al., "Efficient MRC Construction with
 //! SHARDS", FAST 2015). The sampled keys are kept in the order of their last use. An LRU cache
 //! would still have a key if all items that were used after it fit into memory. The total length of
@@ -135,7 +135,7 @@ impl Sampler {
     }
 
     /// Counts a lookup that repeats the last sample, so that even the most frequent key costs
-    /// little if it is sampled. Returns false if the lookup does not repeat it.
+    /// little if it is sampled. Returns false if the lookup does not repeat the last sample.
     pub(crate) fn repeats(&mut self, hash: u64) -> bool {
         let last = self.waiting.last_mut().filter(|last| last.hash == hash && last.reads > 0);
         last.map(|last| last.reads += 1).is_some()
@@ -150,7 +150,8 @@ pub(crate) struct Curve {
     counts: Counts,
 }
 
-/// Counts of lookups. They become fractions when the sampling rate changes or they are halved.
+/// Counts of lookups. The counts become fractions when the sampling rate changes or when they are
+/// halved.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     /// The number of sampled lookups.
@@ -225,8 +226,8 @@ impl Curve {
             // An LRU cache would have missed and stored the item now, or the item has changed.
             self.stack.put(sample.hash, extent);
         }
-        let there = touched.is_some() || sample.found.is_some();
-        self.counts.read(f64::from(sample.reads - 1), |_| there);
+        let is_present = touched.is_some() || sample.found.is_some();
+        self.counts.read(f64::from(sample.reads - 1), |_| is_present);
     }
 
     /// Removes the keys that a cache with the largest factor would have evicted. If more than

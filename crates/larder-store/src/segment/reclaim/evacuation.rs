@@ -237,9 +237,9 @@ impl Handle {
         if evacuation.at >= evacuation.end {
             return self.finish(&evacuation);
         }
-        let whole = AbortOnUnwind;
+        let abort_guard = AbortOnUnwind;
         let evacuated = self.evacuate_one(&mut evacuation);
-        std::mem::forget(whole);
+        std::mem::forget(abort_guard);
         match evacuated {
             Some(len) => {
                 evacuation.at += len;

@@ -1,10 +1,10 @@
 //! Maintenance: the search for items that are no longer valid, a few at a time.
 //!
 //! Each handle visits all segments, one after another. It reads the records of a segment if an item
-//! in the segment may have expired, or may have lost a tag, since the last search. The handle also
-//! searches its own open segments. After a flush, and if an operator requested a search, the handle
-//! also reads flushed segments once. The number of segments and records of one step is bounded, so
-//! that requests do not wait long for the step.
+//! in the segment may have expired, or if a tag of an item may have been dropped, since the last
+//! search. The handle also searches its own open segments. After a flush, or after an operator has
+//! requested a search, the handle also reads flushed segments once. The number of segments and
+//! records of one step is bounded, so that requests do not wait long for the step.
 
 use crate::engine::Liveness;
 use crate::segment::cache::shared::Shared;
@@ -100,8 +100,8 @@ impl Handle {
         entry.is(SegmentState::Sealed) || self.written_end(segment).is_some()
     }
 
-    /// Returns the end of a segment's records, or `None` if this handle may not search the segment.
-    /// It may search sealed segments and its own open segments.
+    /// Returns the end of a segment's records, or `None` if this handle must not search the
+    /// segment. A handle may search sealed segments and its own open segments.
     fn written_end(&mut self, segment: u32) -> Option<usize> {
         let (shared, writer) = self.writer();
         let own = writer.writing.open.iter().find(|open| open.segment == segment);
@@ -178,7 +178,7 @@ impl Handle {
     }
 
     /// Stores the segment's next expiry and the time of its next search. The caller calls this
-    /// after the last record of the segment.
+    /// function after the last record of the segment.
     fn note_walk(&self, walk: &SegmentWalk) {
         let entry = self.shared.table().entry(walk.segment);
         let age = self.now.secs.0.saturating_sub(entry.base().0);
@@ -187,7 +187,7 @@ impl Handle {
         entry.first_expiry().fetch_min(walk.first_expiry, Ordering::Relaxed);
     }
 
-    /// Abandons the search of a segment, and lets other handles start it again.
+    /// Abandons the search of a segment, so that other handles can start the search again.
     pub(crate) fn abandon_walk(&mut self) {
         if let Some(walk) = self.crawl.walk.take() {
             let entry = self.shared.table().entry(walk.segment);
@@ -198,8 +198,9 @@ impl Handle {
 }
 
 impl Shared {
-    /// Seals the open segments of dropped handles in which an item may have expired, lost a tag or
-    /// been flushed, because other handles search only sealed segments.
+    /// Seals an open segment of a dropped handle if an item in the segment may have expired or been
+    /// flushed, or if a tag of an item may have been dropped. Other handles search only sealed
+    /// segments.
     fn seal_expired_orphans(&self, now: Seconds) {
         let has_ended = |open: &mut Open| {
             let entry = self.table().entry(open.segment);

@@ -75,7 +75,7 @@ impl From<CorruptRegion> for AttachError {
 /// [`AttachError`]
 pub(crate) fn attach(
     table: Table,
-    made: &RegionParameters,
+    parameters: &RegionParameters,
     config: &Config,
     free: RestoredUse,
     (flash, is_known): (Option<Format>, bool),
@@ -83,7 +83,9 @@ pub(crate) fn attach(
     let (page, layout) = (table.header_page(), table.layout);
     let len = usize::try_from(page.shared.index_len.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let buckets_max = layout.segments * layout.buckets_per_segment();
-    if !(made.buckets_first..=buckets_max).contains(&len) || !made.buckets_first.is_power_of_two() {
+    if !(parameters.buckets_first..=buckets_max).contains(&len)
+        || !parameters.buckets_first.is_power_of_two()
+    {
         return Err(CorruptRegion("the length of the index is out of range").into());
     }
     let seen = usize::try_from(page.uses.segments_seen.load(Ordering::Relaxed));
@@ -93,7 +95,7 @@ pub(crate) fn attach(
         return Err(CorruptRegion("a flush has a sequence from the future").into());
     }
     let was_running = page.uses.running.load(Ordering::Relaxed) != 0;
-    let secrets = RapidSecrets::seed(made.seed);
+    let secrets = RapidSecrets::seed(parameters.seed);
 
     let mut found = Survey::states(&table, seen)?;
     let pages = flash.filter(|_| is_known).map_or(0, |format| format.pages);
@@ -109,9 +111,9 @@ pub(crate) fn attach(
         }
     }
     table.clear_bucket(len);
-    let index = Index::over(table, made.buckets_first, stripes_for(made.buckets_first));
+    let index = Index::over(table, parameters.buckets_first, stripes_for(parameters.buckets_first));
     let pages = vec![(0, 0); pages];
-    let mut survey = Survey { table: &index.buckets, cas: made.cas, found, flash, pages };
+    let mut survey = Survey { table: &index.buckets, cas: parameters.cas, found, flash, pages };
     if was_running {
         survey.suspect_blocks();
         // A tag may have been dropped and not counted, so make maintenance search for its items.

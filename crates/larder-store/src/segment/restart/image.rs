@@ -217,7 +217,7 @@ fn load_region(
         sums.push(sum);
         region.commit(offset, len).map_err(map)?;
         // The first word is written last, so that a half-loaded region is never mistaken for a
-        // complete one.
+        // complete region.
         let skipped = if offset == 0 { 8.min(len) } else { 0 };
         // SAFETY: no other thread has access to the region yet.
         unsafe { region.write(offset + skipped, &bytes[skipped..]) };

@@ -185,11 +185,11 @@ pub(crate) fn reuse(
     free: RestoredUse,
 ) -> Result<(Shared, Restart), ReopenError> {
     let page = region.header_page();
-    let made = page.read(page_len()).map_err(ColdStartReason::from)?;
-    if made.boot != boot {
+    let parameters = page.read(page_len()).map_err(ColdStartReason::from)?;
+    if parameters.boot != boot {
         return Err(ColdStartReason::OtherBoot.into());
     }
-    if made.cas != config.cas {
+    if parameters.cas != config.cas {
         return Err(ColdStartReason::OtherCas.into());
     }
     let uses = &page.uses;
@@ -200,7 +200,7 @@ pub(crate) fn reuse(
         return Err(ColdStartReason::Panics.into());
     }
     attempts.fetch_add(1, Ordering::Relaxed);
-    let shape = shape_of(&made);
+    let shape = shape_of(&parameters);
     if !shape.is_possible() {
         return Err(ColdStartReason::Damaged("its sizes are impossible").into());
     }
@@ -212,7 +212,7 @@ pub(crate) fn reuse(
     // A limit that is too high for the segment table is lowered.
     config.limit_bytes = config.limit_bytes.min(largest.limit_for(largest.segments + 1) - 1);
     let mut layout = Layout::new(shape, config.limit_bytes, page_len());
-    if config.classes.count() > made.classes {
+    if config.classes.count() > parameters.classes {
         return Err(ColdStartReason::Damaged("it counts items in fewer classes").into());
     }
     if !has_room(&region, &layout) {
@@ -224,10 +224,10 @@ pub(crate) fn reuse(
     }
     let table = Table::new(region, layout);
     let seed = config.seed;
-    config.seed = made.seed;
+    config.seed = parameters.seed;
     let content = table.header_page().flash.read();
     let format = config.flash.as_ref().map(|flash| {
-        Format::new(flash, layout.segment_len, made.cas, flash.device.id().unwrap_or(0))
+        Format::new(flash, layout.segment_len, parameters.cas, flash.device.id().unwrap_or(0))
     });
     let is_known = content.id != 0 && format.is_some_and(|format| format.content() == content);
     if !is_known {
@@ -235,7 +235,7 @@ pub(crate) fn reuse(
         // now, the next process must not look for the old items.
         table.header_page().flash.store(FlashContent::NONE);
     }
-    let mut attached = match attach(table, &made, &config, free, (format, is_known)) {
+    let mut attached = match attach(table, &parameters, &config, free, (format, is_known)) {
         Ok(attached) => attached,
         Err(AttachError::Corrupt(CorruptRegion(what))) => {
             return Err(ColdStartReason::Damaged(what).into());
@@ -303,8 +303,8 @@ fn has_room(region: &Region, layout: &Layout) -> bool {
     ranges.all(|range| region.commit(range.start, range.len()).is_ok())
 }
 
-fn shape_of(made: &RegionParameters) -> Shape {
-    let RegionParameters { segment_len, segments, blocks, classes, .. } = *made;
+fn shape_of(parameters: &RegionParameters) -> Shape {
+    let RegionParameters { segment_len, segments, blocks, classes, .. } = *parameters;
     Shape { segment_len, segments, blocks, classes }
 }
 

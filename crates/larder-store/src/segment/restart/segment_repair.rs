@@ -104,10 +104,10 @@ impl<'t> Survey<'t> {
             // A record that was never published may have partly overwritten a dead record. Its
             // block still ends where the dead record's header says, but the words after the header
             // may be from either record.
-            let is_dead_place = record.header.has(State::Dead)
+            let is_dead_block = record.header.has(State::Dead)
                 && record.header.key_len() > 0
                 && at + record.len() <= end;
-            if !is_dead_place && !self.is_valid(at) {
+            if !is_dead_block && !self.is_valid(at) {
                 return None;
             }
             let is_live = references.next_if(|reference| reference.offset == at).is_some();
@@ -125,7 +125,7 @@ impl<'t> Survey<'t> {
         (at == end && references.next().is_none()).then(|| u32::try_from(dead).ok()).flatten()
     }
 
-    /// Returns the lists of the flash's pages, the full ones in the order in which they were
+    /// Returns the lists of the flash's pages. The full pages are in the order in which they were
     /// opened.
     pub(super) fn restore_pages(&self) -> Result<Lists, CorruptRegion> {
         let next = self.table.header_page().order.sequence.load(Ordering::Relaxed);

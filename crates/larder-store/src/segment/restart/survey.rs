@@ -172,7 +172,7 @@ impl<'t> Survey<'t> {
     }
 
     /// Marks the segments that handles were changing as suspect: their dead bytes have to be
-    /// counted again. Makes the segments that handles were searching due for another search.
+    /// counted again. Schedules another search of the segments that handles were searching.
     pub(super) fn suspect_blocks(&mut self) {
         for number in 0..self.table.layout.blocks {
             let block = Block::new(self.table, number);

@@ -119,10 +119,10 @@ impl Survey<'_> {
         };
         let mut sums: Vec<[u64; 2]> = (0..classes).map(sum).collect();
         let counted = sums.iter().fold(0_u64, |all, [items, _]| all.wrapping_add(*items));
-        let off = (items as u64).wrapping_sub(counted).cast_signed();
+        let difference = (items as u64).wrapping_sub(counted).cast_signed();
         let fingerprint = class_fingerprint(&config.classes);
         let is_known = uses.classes.load(Ordering::Relaxed) == fingerprint;
-        if !is_known || off.unsigned_abs() > table.layout.blocks as u64 {
+        if !is_known || difference.unsigned_abs() > table.layout.blocks as u64 {
             sums.fill([0; 2]);
             index.retain(|_, word| {
                 if word.is_on_flash() {
@@ -142,8 +142,8 @@ impl Survey<'_> {
         } else if let Some(largest) = sums.iter_mut().max_by_key(|[items, _]| items.cast_signed()) {
             let [count, bytes] = *largest;
             let mean = bytes / count.max(1);
-            let added = mean.wrapping_mul(off.cast_unsigned());
-            *largest = [count.wrapping_add_signed(off), bytes.wrapping_add(added)];
+            let added = mean.wrapping_mul(difference.cast_unsigned());
+            *largest = [count.wrapping_add_signed(difference), bytes.wrapping_add(added)];
         }
         // If this process dies now, the next process reads all items.
         uses.classes.store(0, Ordering::Release);

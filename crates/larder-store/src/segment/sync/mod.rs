@@ -62,8 +62,8 @@ mod real {
     pub(crate) use std::sync::atomic::{Ordering, fence};
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
-    /// Waits briefly for the holder of a lock. `round` counts the waits: the first ones spin, later
-    /// ones yield.
+    /// Waits briefly for the holder of a lock. `round` counts the waits: the first waits spin, and
+    /// later waits yield.
     pub(crate) fn wait_a_little(round: u32) {
         if round < 64 {
             std::hint::spin_loop();
@@ -83,7 +83,7 @@ mod real {
             std::thread::yield_now();
         } else {
             // With more threads than cores, a thread that only yields keeps taking the core from
-            // the others.
+            // the other threads.
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }

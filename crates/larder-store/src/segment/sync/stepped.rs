@@ -1,5 +1,6 @@
-//! Atomics that call a function before each step. Model checks under shuttle let the scheduler run
-//! another thread there. Tests of restarts let the process die there.
+//! Atomics that call a function before each step. In model checks under shuttle, the function lets
+//! the scheduler run another thread. In tests of restarts, the function simulates the death of the
+//! process.
 
 use super::steps::{before_load, before_store};
 use std::sync::atomic::Ordering;

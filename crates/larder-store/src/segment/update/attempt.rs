@@ -122,7 +122,7 @@ impl Writer<'_> {
             Change::Keep | Change::MarkAccessed | Change::CountHit => false,
         };
         // A panic here aborts the process, so that no thread sees half of a change.
-        let whole = AbortOnUnwind;
+        let abort_guard = AbortOnUnwind;
         let cas_before = self.writing.cas;
         let mut update =
             Update { shared, stripe, key, witness, found, read, is_live, is_unread, writer: self };
@@ -133,7 +133,7 @@ impl Writer<'_> {
         } else if is_change {
             shared.report_change(ItemChange::Updated(key.bytes));
         }
-        std::mem::forget(whole);
+        std::mem::forget(abort_guard);
         applied.map(|cas| Updated { result, cas })
     }
 }

@@ -143,8 +143,8 @@ impl<'u> Update<'u, '_> {
         }
     }
 
-    /// Returns whether the new item may have tags. With [`NewTags::Same`], it may if the old item
-    /// has an extension.
+    /// Returns whether the new item may have tags. With [`NewTags::Same`], returns whether the old
+    /// item has an extension.
     fn may_have(&self, tags: NewTags<'_>) -> bool {
         match tags {
             NewTags::None => false,

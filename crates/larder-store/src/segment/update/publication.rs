@@ -6,8 +6,8 @@ use crate::eviction::Queue;
 use crate::segment::item::new_record::NewRecord;
 use crate::segment::item::record::Record;
 
-/// The assumed overhead of an item in bytes, besides its key and value. It is used to choose the
-/// item's size class.
+/// The assumed overhead of an item in bytes, in addition to its key and value. The choice of the
+/// item's size class uses this number.
 const ITEM_HEAD: usize = 16;
 
 impl Update<'_, '_> {

@@ -84,7 +84,7 @@ impl<'u> Update<'u, '_> {
             self.extend_chain(new, &old, chain, value, upload.as_ref(), added)?;
         } else {
             let plan = Plan { len, skipped: 0, is_suffix: false };
-            let built = self.built(plan, value, upload.as_ref())?;
+            let built = self.take_assembled(plan, value, upload.as_ref())?;
             let mut built = Some(built);
             let published = self.publish_upload(new, &mut built);
             self.keep_built(plan, built);
@@ -97,8 +97,8 @@ impl<'u> Update<'u, '_> {
     }
 
     /// Appends to a large value in place: the new item takes over the chain. Bytes that do not fit
-    /// into the last segment of the chain are stored in the item. If they are too many for the
-    /// item, they are stored in further segments of the chain and in the item.
+    /// into the last segment of the chain are stored in the item. If there are too many of them for
+    /// the item, they are stored in further segments of the chain and in the item.
     fn extend_chain<'v>(
         &mut self,
         new: NewRecord<'_>,
@@ -132,7 +132,7 @@ impl<'u> Update<'u, '_> {
             return self.publish_with_chain_of(old, &new);
         }
         let plan = Plan { len: suffix_len, skipped, is_suffix: true };
-        let built = self.built(plan, value, upload)?;
+        let built = self.take_assembled(plan, value, upload)?;
         let first = built.link_chain();
         let last = shared.last_of_chain(old);
         let next = shared.table().entry(last).next();
@@ -170,10 +170,11 @@ impl<'u> Update<'u, '_> {
         });
     }
 
-    /// Returns the large value that was assembled for this update. If there is none, or the old
-    /// value has changed since, returns a shortage that requests another copy. After more than
-    /// [`ValueBuilder::ROUNDS_MAX`] copies, makes the next copy now, under the lock of the stripe.
-    fn built<'v>(
+    /// Returns the large value that was assembled for this update. If there is no such value, or
+    /// the old value has changed since the copy, returns a shortage that requests another copy.
+    /// After more than [`ValueBuilder::ROUNDS_MAX`] copies, makes the next copy now, under the lock
+    /// of the stripe.
+    fn take_assembled<'v>(
         &mut self,
         plan: Plan,
         value: NewValue<'v>,

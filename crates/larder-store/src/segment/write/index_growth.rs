@@ -96,12 +96,12 @@ impl Handle {
             self.pinned(|shared, pinned, _| {
                 let witness = Witness::pinned(pinned);
                 let rehash = |word| shared.hash(shared.record(word, witness).key());
-                let whole = AbortOnUnwind;
+                let abort_guard = AbortOnUnwind;
                 shared.index.grow(rehash, |from, to| {
                     let [from, to] = [from, to].map(|bucket| shared.table().ghosts(bucket));
                     shared.set_ghosts(to, shared.ghosts(from));
                 });
-                std::mem::forget(whole);
+                std::mem::forget(abort_guard);
             });
         }
         Growth::Done

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! - Only one handle appends to an open segment.
-//! - A thread that holds a stripe neither opens a segment nor grows the index.
+//! - A thread that has locked a stripe neither opens a segment nor grows the index.
 
 pub(crate) mod index_growth;
 pub(crate) mod room;

@@ -63,7 +63,7 @@ impl Handle {
             }
             // Skip `free_idle` while evacuations keep items that can't be written to flash yet. An
             // evacuation opens segments for the items before such an item. Each round would seal
-            // these segments, and the next one would open others.
+            // these segments, and the next round would open others.
             if !self.keeps_unwritten && self.free_idle() {
                 continue;
             }
@@ -152,8 +152,8 @@ impl Handle {
     }
 
     /// Waits briefly for other handles to end their batches. Returns false without waiting if a
-    /// write has already waited for the same epoch in vain, so that only the first write waits for
-    /// a stalled reader. While handles alternate, every write waits.
+    /// write has already waited for the same epoch without success, so that only the first write
+    /// waits for a stalled reader. While handles alternate, every write waits.
     fn wait_for_readers(&mut self, waits: &mut u32, waits_max: u32) -> bool {
         let epoch = self.shared.alloc().next_epoch().unwrap_or(0);
         let shared = Arc::clone(&self.shared);
@@ -197,8 +197,9 @@ impl Shared {
         }
     }
 
-    /// Takes from a handle between two batches an open segment for which `fits` returns true. If no
-    /// segment fits, seals another open segment of such a handle, and returns `None`.
+    /// Takes an open segment of a handle between two batches, if `fits` returns true for the
+    /// segment. If no segment fits, seals another open segment of such a handle, and returns
+    /// `None`.
     pub(crate) fn take_idle_open(&self, fits: impl Fn(&Open) -> bool) -> Option<Open> {
         let take = |wanted: &dyn Fn(&Open) -> bool| {
             self.handle_list().iter().find_map(|handle_shared| {

@@ -147,8 +147,8 @@ impl Shared {
         let slots = std::mem::take(&mut writing.slots);
         let before = self.slots_used.fetch_add(slots.cast_unsigned(), Ordering::Relaxed);
         let used = before.wrapping_add_signed(slots);
-        // The shared count may be negative for a moment, if a handle has counted words as cleared
-        // that another handle has taken but not counted yet.
+        // The shared count can be negative for a moment: one handle has subtracted the words that
+        // it cleared, and another handle has not yet added these words, which it took.
         usize::try_from(used.cast_signed()).ok()
     }
 
@@ -450,8 +450,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Evicts an item: removes it and adds a ghost. If the item is stored again soon, the ghost
-    /// makes it enter the main queue.
+    /// Evicts an item: removes it and adds a ghost. If the key is stored again soon, the new item
+    /// enters the main queue because of the ghost.
     pub(crate) fn evict(
         &mut self,
         shared: &Arc<Shared>,
@@ -475,12 +475,12 @@ impl Writer<'_> {
         locked_slot: &LockedSlot<'_>,
         record: &Record<'_>,
     ) {
-        let whole = AbortOnUnwind;
+        let abort_guard = AbortOnUnwind;
         self.handle_shared.block.note_dying(shared.table(), record.segment());
         stripe.remove(locked_slot);
         self.writing.slots -= 1;
         self.mark_dead(shared, record, false);
-        std::mem::forget(whole);
+        std::mem::forget(abort_guard);
     }
 
     /// Counts an evicted item, and calls the observer.
@@ -516,9 +516,9 @@ impl Writer<'_> {
                 now: self.now.secs,
                 flash_bucket,
             };
-            let whole = AbortOnUnwind;
+            let abort_guard = AbortOnUnwind;
             observer(&eviction);
-            std::mem::forget(whole);
+            std::mem::forget(abort_guard);
         }
     }
 

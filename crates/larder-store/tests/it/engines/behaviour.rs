@@ -1,4 +1,4 @@
-//! The behaviour that the trait requires, one test each.
+//! The behaviour that the trait requires, with one test for each requirement.
 
 use super::common::*;
 use larder_store::{

@@ -45,7 +45,7 @@ fn stores_fail_at_the_end_and_change_nothing<S: Subject + CacheControl>() {
     let mut engine = cache.handle();
     engine.begin_batch(START);
     set(&mut engine, b"a", b"1").unwrap();
-    // Use up the block that the handle has taken before.
+    // Use up the block that the handle took earlier.
     cache.set_cas_range(1..1);
     while set(&mut engine, b"rest", b"1").is_ok() {}
     assert_eq!(set(&mut engine, b"a", b"2"), Err(Refusal::NoCas));

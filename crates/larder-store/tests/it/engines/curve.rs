@@ -10,8 +10,8 @@ use rand_distr::Zipf;
 const LIMIT: usize = 16 << 20;
 /// The share of the memory limit that the engine's estimate assumes for live items.
 const LIVE: f64 = 0.95;
-/// The memory that a typical item needs besides its key and value, in bytes. It includes the CAS
-/// and the index word, like `Config::overhead` with a CAS.
+/// The memory that a typical item needs in addition to its key and value, in bytes. It includes the
+/// CAS and the index word, like `Config::overhead` with a CAS.
 const ITEM: usize = 31;
 const KEYS: u32 = 300_000;
 /// All keys of the load and the scans are below this number.
@@ -63,7 +63,7 @@ impl Lru {
     }
 }
 
-/// Returns the length of a key's value, which is always the same.
+/// Returns the length of a key's value. The length depends only on the key.
 fn value_len(key: u32) -> usize {
     20 + key.wrapping_mul(0x9e37_79b9) as usize % 180
 }

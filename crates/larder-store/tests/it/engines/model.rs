@@ -21,7 +21,7 @@ enum Op {
     Remove(u8),
     Put {
         key: u8,
-        what: What,
+        source: ValueSource,
         marks: Marks,
         cas: Cas,
         fetched: bool,
@@ -52,7 +52,7 @@ enum Op {
 
 /// A new value: its content, and the kind of change that stores it.
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum ValueSource {
     Bytes(Text),
     Append(Text),
     Prepend(Text),
@@ -88,8 +88,9 @@ const LEN_MAX: usize = 600_000;
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let key = || 0..KEYS;
-    let put = (key(), what(), marks(), cas(), any::<bool>())
-        .prop_map(|(key, what, marks, cas, fetched)| Op::Put { key, what, marks, cas, fetched });
+    let put = (key(), source(), marks(), cas(), any::<bool>()).prop_map(
+        |(key, source, marks, cas, fetched)| Op::Put { key, source, marks, cas, fetched },
+    );
     let amend = (key(), marks(), cas(), any::<bool>())
         .prop_map(|(key, marks, cas, tracked)| Op::Amend { key, marks, cas, tracked });
     let abandon = (0..300_000_usize, 0..300_000_usize)
@@ -114,16 +115,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..120)
 }
 
-fn what() -> impl Strategy<Value = What> {
+fn source() -> impl Strategy<Value = ValueSource> {
     prop_oneof![
-        8 => text().prop_map(What::Bytes),
-        3 => text().prop_map(What::Append),
-        3 => text().prop_map(What::Prepend),
+        8 => text().prop_map(ValueSource::Bytes),
+        3 => text().prop_map(ValueSource::Append),
+        3 => text().prop_map(ValueSource::Prepend),
         3 => (any::<u64>(), 0..40_usize)
-            .prop_map(|(number, padding)| What::Number { number, padding }),
-        2 => text().prop_map(What::Upload),
-        1 => text().prop_map(What::AppendUpload),
-        1 => text().prop_map(What::PrependUpload),
+            .prop_map(|(number, padding)| ValueSource::Number { number, padding }),
+        2 => text().prop_map(ValueSource::Upload),
+        1 => text().prop_map(ValueSource::AppendUpload),
+        1 => text().prop_map(ValueSource::PrependUpload),
     ]
 }
 
@@ -233,7 +234,9 @@ impl<E: Engine> Pair<E> {
                 self.change(key, || Change::Remove);
                 self.oracle.remove(key);
             }
-            Op::Put { key, what, marks, cas, fetched } => self.put(key, what, marks, cas, fetched),
+            Op::Put { key, source, marks, cas, fetched } => {
+                self.put(key, source, marks, cas, fetched)
+            }
             Op::Amend { key, marks, cas, tracked } => self.amend(key, marks, cas, tracked),
             Op::Hold(key) => self.hold(key),
             Op::Abandon { len, sent } => drop(self.upload(&pattern(0, sent), len)),
@@ -298,43 +301,47 @@ impl<E: Engine> Pair<E> {
         updated.cas
     }
 
-    fn put(&mut self, key: u8, what: What, marks: Marks, cas: Cas, fetched: bool) {
+    fn put(&mut self, key: u8, source: ValueSource, marks: Marks, cas: Cas, fetched: bool) {
         let attributes = marks.at(self.oracle.now);
         let old = self.oracle.live(key).map(|item| item.value.clone()).unwrap_or_default();
         if old.len() > LEN_MAX {
             return;
         }
-        let (new, mut upload) = self.prepare(what);
-        let value = match what {
-            What::Bytes(_) => NewValue::Bytes(&new),
-            What::Append(_) => NewValue::Append(&new),
-            What::Prepend(_) => NewValue::Prepend(&new),
-            What::Number { number, .. } => numeric(number, new.len()),
-            What::Upload(_) => NewValue::Uploaded,
-            What::AppendUpload(_) => NewValue::AppendUploaded,
-            What::PrependUpload(_) => NewValue::PrependUploaded,
+        let (new, mut upload) = self.prepare(source);
+        let value = match source {
+            ValueSource::Bytes(_) => NewValue::Bytes(&new),
+            ValueSource::Append(_) => NewValue::Append(&new),
+            ValueSource::Prepend(_) => NewValue::Prepend(&new),
+            ValueSource::Number { number, .. } => numeric(number, new.len()),
+            ValueSource::Upload(_) => NewValue::Uploaded,
+            ValueSource::AppendUpload(_) => NewValue::AppendUploaded,
+            ValueSource::PrependUpload(_) => NewValue::PrependUploaded,
         };
         let put =
             || Change::Put { attributes, cas: cas.into(), value, fetched, tags: NewTags::None };
         let got = self.update(key, &mut upload, put);
         assert!(upload.is_none(), "the update has taken the upload");
-        let whole = match what {
-            What::Append(_) | What::AppendUpload(_) => [old, new].concat(),
-            What::Prepend(_) | What::PrependUpload(_) => [new, old].concat(),
+        let whole = match source {
+            ValueSource::Append(_) | ValueSource::AppendUpload(_) => [old, new].concat(),
+            ValueSource::Prepend(_) | ValueSource::PrependUpload(_) => [new, old].concat(),
             _ => new,
         };
         self.oracle.put(key, whole, attributes, (cas.into(), got), fetched);
     }
 
-    /// Returns the bytes of a new value, and an upload of the bytes if `what` requires one.
-    fn prepare(&mut self, what: What) -> (Vec<u8>, Option<E::Upload>) {
-        match what {
-            What::Bytes(text) | What::Append(text) | What::Prepend(text) => (text.bytes(), None),
-            What::Number { number, padding } => {
+    /// Returns the bytes of a new value, and an upload of the bytes if `source` requires one.
+    fn prepare(&mut self, source: ValueSource) -> (Vec<u8>, Option<E::Upload>) {
+        match source {
+            ValueSource::Bytes(text) | ValueSource::Append(text) | ValueSource::Prepend(text) => {
+                (text.bytes(), None)
+            }
+            ValueSource::Number { number, padding } => {
                 let digits = number.to_string();
                 (format!("{digits:width$}", width = digits.len() + padding).into(), None)
             }
-            What::Upload(text) | What::AppendUpload(text) | What::PrependUpload(text) => {
+            ValueSource::Upload(text)
+            | ValueSource::AppendUpload(text)
+            | ValueSource::PrependUpload(text) => {
                 let bytes = text.bytes();
                 let upload = self.upload(&bytes, bytes.len());
                 (bytes, Some(upload))

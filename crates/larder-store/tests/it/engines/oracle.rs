@@ -18,7 +18,7 @@ pub(crate) struct Oracle {
     items: HashMap<u8, Item>,
     pub(crate) now: Now,
     flush_at: Option<Seconds>,
-    given: HashSet<u64>,
+    issued: HashSet<u64>,
     /// The last CAS. It is `None` if CAS values are not consecutive, because there are several
     /// handles or because a client has chosen a CAS.
     last: Option<u64>,
@@ -139,10 +139,10 @@ impl Oracle {
         key: u8,
         value: Vec<u8>,
         attributes: Attributes,
-        (asked, cas): (NewCas, u64),
+        (requested, cas): (NewCas, u64),
         fetched: bool,
     ) {
-        self.check_cas(key, asked, cas);
+        self.check_cas(key, requested, cas);
         let seen = Seen { attributes, cas, fetched, accessed: self.now.secs, value };
         self.items.insert(key, Item { seen, flushed: false });
     }
@@ -151,14 +151,14 @@ impl Oracle {
         &mut self,
         key: u8,
         attributes: Attributes,
-        (asked, cas): (NewCas, u64),
+        (requested, cas): (NewCas, u64),
         access: Access,
     ) {
         if self.live(key).is_none() {
             assert_eq!(cas, 0, "there was nothing to amend");
             return;
         }
-        self.check_cas(key, asked, cas);
+        self.check_cas(key, requested, cas);
         if access == Access::Tracked {
             self.note_access(key);
         }
@@ -170,17 +170,17 @@ impl Oracle {
 
     /// Checks the CAS of a new or amended item.
     #[track_caller]
-    fn check_cas(&mut self, key: u8, asked: NewCas, cas: u64) {
+    fn check_cas(&mut self, key: u8, requested: NewCas, cas: u64) {
         let old = self.live(key).map_or(0, |item| item.cas);
-        match asked {
+        match requested {
             NewCas::Same => assert_eq!(cas, old),
-            NewCas::Exactly(asked) => {
-                assert_eq!(cas, asked);
+            NewCas::Exactly(requested) => {
+                assert_eq!(cas, requested);
                 self.last = None;
             }
             NewCas::Fresh => {
                 assert!(cas > old, "{cas} is not fresh after {old}");
-                assert!(self.given.insert(cas), "{cas} was given before");
+                assert!(self.issued.insert(cas), "{cas} was given before");
                 if let Some(last) = &mut self.last {
                     assert_eq!(cas, *last + 1, "CAS values are consecutive");
                     *last = cas;

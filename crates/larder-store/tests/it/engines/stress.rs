@@ -1,5 +1,5 @@
-//! Many threads at once. Values other than numbers contain their key, a version and a checksum, so
-//! that the tests detect torn, stale and foreign values.
+//! Many threads use a cache at the same time. Values other than numbers contain their key, a
+//! version and a checksum, so that the tests detect torn, stale and foreign values.
 //!
 //! `LARDER_STRESS_THREADS` sets the number of threads, and `LARDER_STRESS_SECS` the duration in
 //! seconds.
@@ -63,12 +63,12 @@ impl Test {
                     work(i, &mut cache.handle());
                 });
             }
-            self.keep_house(cache.handle());
-            self.expect_an_end();
+            self.run_maintenance(cache.handle());
+            self.wait_for_threads();
         });
     }
 
-    fn keep_house(&self, mut engine: impl Engine) {
+    fn run_maintenance(&self, mut engine: impl Engine) {
         let end =
             Instant::now() + Duration::from_secs(number_from_env("LARDER_STRESS_SECS", 2) as u64);
         while !self.is_over() && Instant::now() < end {
@@ -82,7 +82,7 @@ impl Test {
     /// Waits for all threads. Aborts the process after [`PATIENCE`], because a deadlock would make
     /// the test hang.
     #[expect(clippy::explicit_write, reason = "the harness captures the output of `eprintln`")]
-    fn expect_an_end(&self) {
+    fn wait_for_threads(&self) {
         let end = Instant::now() + PATIENCE;
         while self.working.load(Ordering::Relaxed) > 0 {
             if Instant::now() > end {
@@ -136,12 +136,12 @@ fn verified(id: u64, bytes: &[u8]) -> u64 {
 }
 
 /// A lease that a thread keeps for a while.
-struct Held<L> {
+struct HeldLease<L> {
     lease: L,
     id: u64,
 }
 
-impl<L: Lease> Held<L> {
+impl<L: Lease> HeldLease<L> {
     fn verify(&self) {
         verified(self.id, &read_lease(&self.lease));
     }
@@ -177,7 +177,7 @@ struct Worker<'t, E: Engine> {
     /// The version of each own key; `None` if the key must not exist.
     own: Vec<Option<u64>>,
     versions: u64,
-    held: Option<Held<E::Lease>>,
+    held: Option<HeldLease<E::Lease>>,
 }
 
 impl<'t, E: Engine> Worker<'t, E> {
@@ -382,7 +382,7 @@ impl<'t, E: Engine> Worker<'t, E> {
             Value::Whole(_) => None,
         };
         if let Lookup::Hit(Some(lease)) = self.engine.get(key, Access::Untracked, take) {
-            self.held = Some(Held { lease, id });
+            self.held = Some(HeldLease { lease, id });
         }
     }
 
@@ -455,7 +455,7 @@ fn no_value_is_torn_or_foreign_while_all_is_evicted<S: Subject>() {
     assert!(used <= setup.limit_bytes as u64 * 33 / 32, "{used} B in {} B", setup.limit_bytes);
 }
 
-/// One of the threads raises and lowers the limit while the others work.
+/// One of the threads raises and lowers the limit while the other threads work.
 #[test]
 fn no_value_is_torn_or_foreign_while_the_limit_changes() {
     const MIB: usize = 1 << 20;

@@ -18,7 +18,7 @@ fn full(items: usize) -> (Cache, Client, std::sync::Arc<std::sync::atomic::Atomi
     let mut client = Client::new(&cache, &now);
     fill(&cache, &mut client, 0..items, 0);
     // On a busy machine the writing threads may be late, so that items are evicted without a write.
-    // The tests expect the first 2,000 items, so set the evicted ones among them again.
+    // The tests expect the first 2,000 items, so set the evicted items among them again.
     for i in 0..items.min(2_000) {
         if client.get(&key(i)).is_none() {
             client.set(&key(i), &value(i, 0, 1000));
@@ -237,7 +237,7 @@ fn demote_idle_items(maintain: impl Fn(&mut Handle, Seconds) -> bool) {
 }
 
 /// A cache without eviction must not demote items, because the flash tier drops items to make room
-/// for later ones.
+/// for later items.
 #[test]
 fn a_cache_without_eviction_demotes_no_item() {
     let device = Memory::new(64 * MIB, 7);

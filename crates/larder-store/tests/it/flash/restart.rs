@@ -284,7 +284,7 @@ fn dropped_tags_stay_dropped_on_flash_and_after_a_restart() {
     let (cache, _) = open(&config, &file, 11);
     let mut client = Client::new(&cache, &now);
     for i in 0..items {
-        // Every tenth item has no tag, the others have two.
+        // Every tenth item has no tag. The other items have two tags.
         let names = [name(i % TAGS), name(TAGS + i % 7)];
         let tags: Vec<Tag> = names.iter().map(|name| client.handle.tag(name).unwrap()).collect();
         let tags = if i % 10 == 0 { NewTags::None } else { NewTags::These(&tags) };

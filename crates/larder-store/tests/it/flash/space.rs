@@ -65,7 +65,7 @@ fn rewriting_pages_loses_no_items_while_writes_are_slow() {
     let _ = (0..ITEMS / 2).filter(|i| i % 4 != 0 && client.delete(&key(*i))).count();
     device.set_faults(Faults { delay_max: Duration::from_millis(400), ..Faults::default() });
     let gauges = || cache.flash_gauges().unwrap();
-    // A page is rewritten only after another one was opened, so keep storing items. The evictions
+    // A page is rewritten only after another page was opened, so keep storing items. The evictions
     // also fill the queue of writes.
     for i in (0..).take_while(|_| gauges().compact_rescues < 1000) {
         client.set(&key(ITEMS + i), &value(ITEMS + i, 0, 1000));

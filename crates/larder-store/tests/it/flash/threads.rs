@@ -1,4 +1,5 @@
-//! Several threads at once: no value is wrong, no removed item returns, no request hangs.
+//! Several threads use a cache at the same time: no value is wrong, no removed item returns, and no
+//! request hangs.
 
 use super::common::*;
 use larder_device::{Faults, Memory};

@@ -46,8 +46,8 @@ fn walk(
     }
 }
 
-/// If the walk is waiting, waits until its waker is called. The caller calls this between two
-/// steps.
+/// If the walk is waiting, waits until its waker is called. The caller calls this function between
+/// two steps.
 fn wait(client: &mut Client, state: WalkState) {
     if state == WalkState::Waiting {
         client.wait_for_walk();

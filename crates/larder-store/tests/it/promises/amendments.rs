@@ -138,10 +138,10 @@ fn a_reader_sees_value_attributes_and_cas_of_one_moment() {
 /// An item is alternately stale with an odd CAS and fresh with an even CAS.
 #[test]
 fn a_stale_item_and_its_fresh_cas_appear_together() {
-    let write = |engine: &mut Handle, turn: u64| {
-        let stale = turn % 2 == 1;
+    let write = |engine: &mut Handle, step: u64| {
+        let stale = step % 2 == 1;
         let key = hashed(engine, KEY);
-        if turn == 4 {
+        if step == 4 {
             set_with(engine, KEY, b"value", Attributes::default(), NewCas::Exactly(2)).unwrap();
         }
         // Each CAS is higher than the last, and odd if and only if the item is stale.

@@ -178,7 +178,7 @@ fn fresh_values_rise_beyond_the_highest_followed_value() {
     const FOLLOWED_MAX: u64 = (1 << 47) - 1;
     let cache = cache(16 * MIB);
     let mut engines = [cache.handle(), cache.handle()];
-    // Both handles take low values from the counter before a client chooses a high one.
+    // Both handles take low values from the counter before a client chooses a high value.
     let mut seen: HashSet<u64> = engines.iter_mut().map(|engine| fresh(engine, b"item")).collect();
     choose(&mut engines[0], b"item", FOLLOWED_MAX - 40);
     let mut last = FOLLOWED_MAX - 40;

@@ -50,7 +50,7 @@ fn two_concurrent_flushes_bring_no_items_back() {
 
 /// Items move while segments are cleaned and evicted, and a move that started before a flush may
 /// end after it. In each round all threads store items and wait for each other. Then one thread
-/// flushes while the others overwrite items, so that items move.
+/// flushes while the other threads overwrite items, so that items move.
 #[test]
 fn an_item_that_moves_during_a_flush_is_flushed() {
     let (cache, line, outlived) = (cache(2 * MIB), StartLine::new(3), AtomicU64::new(0));
@@ -72,8 +72,9 @@ fn an_item_that_moves_during_a_flush_is_flushed() {
                         (0..300).for_each(|_| overwrite(&mut engine, &mut random));
                     }
                     line.wait(3 * round + 1);
-                    let there = (0..CHECKED).filter(|&i| has(&mut engine, &checked_key(thread, i)));
-                    outlived.fetch_add(there.count() as u64, Ordering::SeqCst);
+                    let present =
+                        (0..CHECKED).filter(|&i| has(&mut engine, &checked_key(thread, i)));
+                    outlived.fetch_add(present.count() as u64, Ordering::SeqCst);
                     if thread == 0 {
                         let wrong = outlived.load(Ordering::SeqCst) > 0;
                         over.store(wrong || Instant::now() > end, Ordering::SeqCst);
@@ -113,7 +114,8 @@ fn overwrite(engine: &mut Handle, random: &mut Random) {
     engine.end_batch();
 }
 
-/// One thread flushes repeatedly. The others store an item between two flushes and look it up.
+/// One thread flushes repeatedly. The other threads store an item between two flushes and look it
+/// up.
 #[test]
 fn an_item_stored_after_a_flush_stays() {
     let (cache, flushes) = (cache(16 * MIB), Flushes::default());
@@ -212,7 +214,7 @@ fn store_and_flush_later(engine: &mut Handle, now: Seconds, due: Seconds) {
     engine.end_batch();
 }
 
-/// A flush becomes due repeatedly while others write continuously.
+/// A flush becomes due repeatedly while other threads write continuously.
 #[test]
 fn delayed_flushes_among_writers_remove_all_older_items() {
     let (cache, over) = (cache(16 * MIB), AtomicBool::new(false));

@@ -26,7 +26,7 @@ fn a_cache_that_does_not_evict_takes_items_until_its_memory_is_full() {
     assert!((0..ITEMS).step_by(97).all(is_there));
 }
 
-/// Several threads store items. One of them grows the index while the others write.
+/// Several threads store items. One of them grows the index while the other threads write.
 #[test]
 fn threads_that_share_a_cache_that_does_not_evict_are_refused_nothing() {
     const THREADS: u32 = 4;

@@ -13,7 +13,7 @@ use std::time::Duration;
 const HANDLES: u64 = 1000;
 
 /// Creates and drops handles one after another. Each handle stores an item and removes it.
-fn come_and_go(cache: &Cache, handles: u64) {
+fn create_and_drop_handles(cache: &Cache, handles: u64) {
     for i in 0..handles {
         let mut engine = cache.handle();
         engine.begin_batch(START);
@@ -27,7 +27,7 @@ fn come_and_go(cache: &Cache, handles: u64) {
 #[test]
 fn dropped_handles_leave_totals_right() {
     let cache = cache(64 * MIB);
-    come_and_go(&cache, HANDLES);
+    create_and_drop_handles(&cache, HANDLES);
     let gauges = cache.gauges();
     assert_eq!((gauges.items, gauges.bytes, gauges.items_total), (0, 0, HANDLES));
     for i in 0..HANDLES {
@@ -39,7 +39,7 @@ fn dropped_handles_leave_totals_right() {
         }
     }
     let gauges = cache.gauges();
-    // An item has 59 bytes of overhead and 8 bytes of key.
+    // An item has 59 bytes of overhead and a key of 8 bytes.
     assert_eq!((gauges.items, gauges.bytes), (HANDLES / 2, HANDLES / 2 * (59 + 8 + 100)));
     assert_eq!((gauges.items_total, gauges.evictions), (2 * HANDLES, 0));
 }
@@ -47,9 +47,9 @@ fn dropped_handles_leave_totals_right() {
 #[test]
 fn memory_does_not_grow_with_dropped_handles() {
     let cache = cache(64 * MIB);
-    come_and_go(&cache, 50);
+    create_and_drop_handles(&cache, 50);
     let before = cache.gauges().used_bytes;
-    come_and_go(&cache, HANDLES);
+    create_and_drop_handles(&cache, HANDLES);
     let used = cache.gauges().used_bytes;
     let more = used.saturating_sub(before) / 1024;
     assert!(more <= 4 * 1024, "{more} KiB more for {HANDLES} handles and no item");
@@ -184,11 +184,11 @@ fn a_paused_reader_is_woken_before_a_quarter_of_a_journal_is_written() {
     let journals = Journals::new(1 << 16, 1);
     let cache = JournaledCache::new(cache(64 * MIB), Arc::clone(&journals));
     let mut engine = cache.engine();
-    let heard = journals.notifier().generation();
+    let generation = journals.notifier().generation();
     let resting = Arc::clone(&journals);
     let rests =
-        std::thread::spawn(move || resting.notifier().pause(Duration::from_secs(3600), heard));
-    let (mut last_end, mut last_rings, mut quiet_batches) = (0, heard, 0);
+        std::thread::spawn(move || resting.notifier().pause(Duration::from_secs(3600), generation));
+    let (mut last_end, mut last_rings, mut quiet_batches) = (0, generation, 0);
     for i in 0..20 * WORDS / 3 {
         engine.begin_batch(START);
         let key = [i.to_le_bytes(); 2].concat();

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 const WRITERS: u64 = 3;
 const VALUE_LEN: usize = 1000;
 /// The time for which each limit applies.
-const SPELL: Duration = Duration::from_millis(300);
+const LIMIT_TIME: Duration = Duration::from_millis(300);
 
 /// The results of a writing thread.
 #[derive(Default)]
-struct Written {
+struct WriteResults {
     stored: VecDeque<[u8; 16]>,
     refused: u64,
 }
@@ -32,8 +32,8 @@ fn value(name: [u8; 16]) -> Vec<u8> {
 }
 
 /// Stores new items one after another. After a refusal, removes an old item.
-fn write(engine: &mut Handle, writer: u64, is_over: &AtomicBool) -> Written {
-    let mut written = Written::default();
+fn write(engine: &mut Handle, writer: u64, is_over: &AtomicBool) -> WriteResults {
+    let mut written = WriteResults::default();
     for i in 0.. {
         if is_over.load(Ordering::Relaxed) {
             break;
@@ -61,7 +61,7 @@ fn check(evict: bool) {
     let cache = Cache::growable(config, 32 * MIB).unwrap();
     let is_over = AtomicBool::new(false);
     let mut engine = cache.handle();
-    let written: Vec<Written> = thread::scope(|scope| {
+    let written: Vec<WriteResults> = thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let (mut engine, is_over) = (cache.handle(), &is_over);
@@ -70,7 +70,7 @@ fn check(evict: bool) {
             .collect();
         for mib in [8, 4, 16, 5, 12, 4, 8] {
             cache.set_limit(mib * MIB).unwrap();
-            let end = Instant::now() + SPELL;
+            let end = Instant::now() + LIMIT_TIME;
             while Instant::now() < end {
                 engine.maintain(START);
                 thread::yield_now();

@@ -50,7 +50,7 @@ fn check_by_churning(cache: &Cache) {
 }
 
 /// Returns the result of a call that may panic, or `None` if it panicked.
-fn tried<R>(call: impl FnOnce() -> R) -> Option<R> {
+fn catch_panic<R>(call: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
@@ -61,7 +61,7 @@ fn a_key_that_is_too_long_is_refused() {
         let mut engine = cache.handle();
         store_items(&mut engine, 0..KEYS);
         let long = vec![b'k'; len];
-        let stored = tried(|| set(&mut engine, &long, b"value"));
+        let stored = catch_panic(|| set(&mut engine, &long, b"value"));
         store_items(&mut engine, KEYS..2 * KEYS);
         check_items(&mut engine, 0..2 * KEYS);
         assert_eq!(get(&mut engine, &long), None, "{len} B");
@@ -80,7 +80,7 @@ fn a_key_of_unusual_length_does_not_damage_other_items() {
         let mut engine = cache.handle();
         store_items(&mut engine, 0..KEYS);
         let key = vec![b'k'; len];
-        let stored = tried(|| set(&mut engine, &key, b"value"));
+        let stored = catch_panic(|| set(&mut engine, &key, b"value"));
         store_items(&mut engine, KEYS..2 * KEYS);
         check_items(&mut engine, 0..2 * KEYS);
         match stored {
@@ -111,8 +111,8 @@ fn an_upload_that_is_short_is_not_stored() {
             engine.extend(&mut upload, &vec![7; arrived]).unwrap();
             let (key, mut upload) = (hashed(&engine, b"key"), Some(upload));
             let stored =
-                tried(|| engine.update(key, &mut upload, |_| put_upload(value())).map(drop));
-            let dropped = tried(|| drop(upload));
+                catch_panic(|| engine.update(key, &mut upload, |_| put_upload(value())).map(drop));
+            let dropped = catch_panic(|| drop(upload));
             assert!(matches!(stored, Some(Err(_))), "{arrived} B of {len}: {stored:?}");
             assert!(dropped.is_some(), "an upload can be dropped");
             assert_eq!(get(&mut engine, b"key"), None, "{arrived} B of {len}");
@@ -132,10 +132,10 @@ fn an_upload_of_another_cache_is_not_stored() {
         let mut upload = their_engine.upload(len).unwrap();
         their_engine.extend(&mut upload, &pattern(9, len)).unwrap();
         let (key, mut upload) = (hashed(&our_engine, b"key"), Some(upload));
-        let stored = tried(|| {
+        let stored = catch_panic(|| {
             our_engine.update(key, &mut upload, |_| put_upload(NewValue::Uploaded)).map(drop)
         });
-        let dropped = tried(|| drop(upload));
+        let dropped = catch_panic(|| drop(upload));
         assert!(matches!(stored, Some(Err(_))), "{len} B: {stored:?}");
         assert!(dropped.is_some(), "an upload can be dropped");
         assert_eq!(get(&mut our_engine, b"key"), None);
@@ -155,8 +155,8 @@ fn extending_an_upload_with_another_cache_harms_neither() {
     store_items(&mut their_engine, 0..KEYS);
     let mut upload: Upload = their_engine.upload(200_000).unwrap();
     their_engine.extend(&mut upload, &pattern(9, 50_000)).unwrap();
-    let extended = tried(|| our_engine.extend(&mut upload, &pattern(10, 100_000)));
-    let dropped = tried(|| drop(upload));
+    let extended = catch_panic(|| our_engine.extend(&mut upload, &pattern(10, 100_000)));
+    let dropped = catch_panic(|| drop(upload));
     assert!(!matches!(extended, Some(Ok(()))), "the other cache refuses the upload");
     assert!(dropped.is_some(), "an upload can be dropped");
     check_items(&mut our_engine, 0..KEYS);
@@ -174,7 +174,7 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
     for wrong in 1..100_u64 {
         let key = HashedKey { bytes: b"key", hash: engine.hash(b"key") ^ wrong << (wrong % 50) };
         let put = || store(NewValue::Bytes(b"value"), Attributes::default(), NewCas::Fresh);
-        let stored = tried(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
+        let stored = catch_panic(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
         assert!(!matches!(stored, Some(Ok(()))), "not stored under a wrong hash");
     }
     assert_eq!(get(&mut engine, b"key"), None);
@@ -184,7 +184,7 @@ fn a_key_with_the_hash_of_another_is_not_stored() {
     check_by_churning(&cache);
 }
 
-/// Mixes writes with wrong hashes and writes with correct ones, and overwrites all memory several
+/// Mixes writes with wrong hashes and writes with correct hashes, and overwrites all memory several
 /// times. No index word that refers to reused memory may be left.
 #[test]
 fn wrong_hashes_never_lead_to_memory_of_others() {
@@ -201,7 +201,7 @@ fn wrong_hashes_never_lead_to_memory_of_others() {
             let value = pattern(i, LEN);
             let put = || store(NewValue::Bytes(&value), Attributes::default(), NewCas::Fresh);
             // `a_key_with_the_hash_of_another_is_not_stored` checks that the update is refused.
-            let _ = tried(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
+            let _ = catch_panic(|| engine.update(key, &mut None, |_| (put(), ())).map(drop));
         }
         engine.end_batch();
         if i % 20_000 == 19_999 {
@@ -235,7 +235,7 @@ fn a_panic_of_the_deciding_closure_leaves_the_cache_usable() {
             let decide = |_: Lookup<&larder_store::Item<'_, _>>| -> (Change<'_>, ()) {
                 panic!("a panic of the caller")
             };
-            assert!(tried(|| engine.update(key, &mut None, decide).map(drop)).is_none());
+            assert!(catch_panic(|| engine.update(key, &mut None, decide).map(drop)).is_none());
         }
         check_items(&mut engine, 0..KEYS);
         store_items(&mut engine, 0..2 * KEYS);
@@ -257,7 +257,7 @@ fn a_panic_of_the_deciding_closure_on_a_large_item_frees_all_memory() {
             let mut upload = Some(engine.upload(MIB).unwrap());
             engine.extend(upload.as_mut().unwrap(), &value[..MIB]).unwrap();
             let key = hashed(&engine, b"large");
-            let decided = tried(|| {
+            let decided = catch_panic(|| {
                 let decide = |found: Lookup<&larder_store::Item<'_, _>>| -> (Change<'_>, ()) {
                     assert!(matches!(found, Lookup::Miss), "a panic of the caller");
                     (Change::Keep, ())
@@ -284,12 +284,12 @@ fn a_panic_of_a_reader_leaves_the_cache_usable() {
         for key in [&b"large"[..], &7_u64.to_le_bytes()].repeat(20) {
             let key = hashed(&engine, key);
             let read = |_: &larder_store::Item<'_, _>| -> () { panic!("a panic of the caller") };
-            assert!(tried(|| engine.get(key, Access::Tracked, read)).is_none());
+            assert!(catch_panic(|| engine.get(key, Access::Tracked, read)).is_none());
             engine.begin_batch(START);
             let read = |_: &larder_store::Content<'_, _>| -> () { panic!("a panic of the caller") };
-            assert!(tried(|| engine.content(key, read)).is_none());
+            assert!(catch_panic(|| engine.content(key, read)).is_none());
             let mut walk = engine.walk();
-            let walked = tried(|| {
+            let walked = catch_panic(|| {
                 let show =
                     |_: &[u8], _: &larder_store::Item<'_, _>| panic!("a panic of the caller");
                 while engine.continue_walk(&mut walk, 100, Waker::noop(), show) == WalkState::More {
@@ -341,7 +341,7 @@ fn churn_with_a_panicking_observer() {
         let mut engine = cache.handle();
         let mut panics = 0;
         for key in 0..200_000_u64 {
-            let stored = tried(|| set(&mut engine, &key.to_le_bytes(), &value_of(key)));
+            let stored = catch_panic(|| set(&mut engine, &key.to_le_bytes(), &value_of(key)));
             panics += u32::from(stored.is_none());
             assert!(!matches!(stored, Some(Err(_))), "item {key}, after {panics} panics");
             if let Some(value) = get(&mut engine, &key.to_le_bytes()) {
@@ -354,7 +354,7 @@ fn churn_with_a_panicking_observer() {
     });
 }
 
-/// Threads panic while their handles have a batch open. This drops the handles.
+/// Threads panic while their handles have a batch open. The panics drop the handles.
 #[test]
 fn a_thread_that_panics_in_a_batch_keeps_no_memory() {
     within(Duration::from_secs(30), || {

@@ -125,7 +125,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
                     let (caller, barrier) = (Arc::clone(caller), Arc::clone(&barrier));
                     tokio::spawn(async move {
                         barrier.wait().await;
-                        let begun = Instant::now();
+                        let start_time = Instant::now();
                         let mut errors = Errors::default();
                         for number in 0..2 {
                             // After a failed set, the stored value is unknown.
@@ -133,7 +133,7 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
                                 errors.count(caller.get(number).await)?;
                             }
                         }
-                        Ok((begun.elapsed(), errors))
+                        Ok((start_time.elapsed(), errors))
                     })
                 };
                 joined(callers.iter().map(spawn).collect()).await
@@ -166,10 +166,10 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
             let tasks = callers.iter().map(spawn).collect();
             // The first wait returns when all tasks are ready. The second wait starts them.
             barrier.wait().await;
-            let (begun, cpu_before) = (Instant::now(), own_cpu_secs());
+            let (start_time, cpu_before) = (Instant::now(), own_cpu_secs());
             barrier.wait().await;
             let results = joined(tasks).await;
-            Load::of(results, begun.elapsed(), own_cpu_secs() - cpu_before)
+            Load::of(results, start_time.elapsed(), own_cpu_secs() - cpu_before)
         })
     }
 
@@ -195,9 +195,9 @@ impl<L: AsyncLibrary> Harness for Tasks<'_, L> {
 
     fn recovery(&self) -> Result<Option<Duration>, Failure> {
         let callers = self.callers(1)?;
-        let (begun, mut failing) = (Instant::now(), None);
+        let (start_time, mut failing) = (Instant::now(), None);
         self.runtime.block_on(async {
-            while begun.elapsed() < RECOVERY_MAX {
+            while start_time.elapsed() < RECOVERY_MAX {
                 let before = Instant::now();
                 let succeeded = callers[0].set(0).await.is_ok();
                 if !succeeded || before.elapsed() >= OUTAGE_MIN {

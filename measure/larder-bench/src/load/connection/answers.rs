@@ -1,6 +1,6 @@
 //! Interpretation of replies: counts responses, and detects the last response to a request.
 //!
-//! This module has no socket. A [`Source`] decodes responses. It attributes each of them to the
+//! This module uses no socket. A [`Source`] decodes responses, and attributes each of them to the
 //! oldest outstanding request, a [`PendingRequest`].
 
 use crate::load::items::spaces::Space;
@@ -63,13 +63,13 @@ pub(super) trait Source {
     /// A response to a request.
     type Response<'b>;
 
-    /// Decodes the response at the start of `bytes`. `asked` is the kind of the oldest outstanding
-    /// request; `None` if no request is outstanding.
-    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
+    /// Decodes the response at the start of `bytes`. `pending` is the kind of the oldest
+    /// outstanding request; `None` if no request is outstanding.
+    fn read<'b>(load: &Load, pending: Option<Kind>, bytes: &'b [u8]) -> Read<Self::Response<'b>>;
 
     /// Counts a response to a request.
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         response: Self::Response<'b>,
         load: &Load,
         keys: &mut VecDeque<u64>,
@@ -90,13 +90,13 @@ impl Source for SetsAndGets {
 
     #[inline]
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         answer: Self::Response<'b>,
         load: &Load,
         keys: &mut VecDeque<u64>,
         stats: &mut LoadStats,
     ) -> Meaning<'b> {
-        asked.answer(answer, load, keys, stats)
+        request.answer(answer, load, keys, stats)
     }
 }
 
@@ -111,13 +111,13 @@ impl Source for Commands {
     }
 
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         response: Self::Response<'b>,
         _: &Load,
         _: &mut VecDeque<u64>,
         stats: &mut LoadStats,
     ) -> Meaning<'b> {
-        asked.command_answer(response, stats)
+        request.command_answer(response, stats)
     }
 }
 
@@ -127,18 +127,18 @@ pub(super) struct RecordedRequests;
 impl Source for RecordedRequests {
     type Response<'b> = Response<'b>;
 
-    fn read<'b>(load: &Load, asked: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
-        recorded::read(load.settings.protocol, asked, bytes)
+    fn read<'b>(load: &Load, pending: Option<Kind>, bytes: &'b [u8]) -> Read<Response<'b>> {
+        recorded::read(load.settings.protocol, pending, bytes)
     }
 
     fn count<'b>(
-        asked: &mut PendingRequest,
+        request: &mut PendingRequest,
         response: Self::Response<'b>,
         _: &Load,
         _: &mut VecDeque<u64>,
         stats: &mut LoadStats,
     ) -> Meaning<'b> {
-        asked.command_answer(response, stats)
+        request.command_answer(response, stats)
     }
 }
 
@@ -165,8 +165,8 @@ impl PendingRequest {
     }
 
     /// Counts one response to a custom command or to a recorded request. For these requests, the
-    /// field `keys` is the number of outstanding responses, including this one. Once the first line
-    /// of a reply of several lines has arrived, it is 0.
+    /// field `keys` is the number of outstanding responses, including the current one. After the
+    /// first line of a multi-line reply, the field is 0.
     fn command_answer<'b>(&mut self, response: Response<'b>, stats: &mut LoadStats) -> Meaning<'b> {
         let mut error = None;
         let command = stats.of(self.kind);
@@ -207,7 +207,7 @@ impl PendingRequest {
         self.kind
     }
 
-    /// Returns the time for which the request has waited until `now`, in nanoseconds.
+    /// Returns the request's waiting time at `now`, in nanoseconds.
     pub(crate) fn waited(&self, now: u64) -> u64 {
         now.saturating_sub(self.at)
     }
@@ -247,7 +247,7 @@ impl PendingRequest {
                 self.keys = self.keys.saturating_sub(1);
                 self.ends_if(self.last_reply == LastReply::First || self.is_last_of_array())
             }
-            // For a set, this means that the value was not stored.
+            // For a set, this response means that the value was not stored.
             Answer::NotFound { .. } | Answer::NotStored { .. } => {
                 command.misses += 1;
                 self.keys = self.keys.saturating_sub(1);
@@ -298,25 +298,25 @@ impl PendingRequest {
     }
 }
 
-/// Returns whether `value` is the right one for its key. The first `asked` elements of `keys` are
-/// the keys of the request. If the response contains the key's name, `name` selects the key among
-/// them; without `name`, it is the first key. Removes the key from `keys`. If no requested key has
-/// this name, removes the first key and returns false.
+/// Returns whether `value` is the correct value of its key. The first `key_count` elements of
+/// `keys` are the keys of the request. `name` is the name of the key in the response; without a
+/// name, the key is the first element. Removes the key from `keys`. If no requested key has this
+/// name, removes the first key and returns false.
 fn is_right(
     name: Option<&[u8]>,
     value: &[u8],
     space: &Space,
-    asked: u32,
+    key_count: u32,
     keys: &mut VecDeque<u64>,
 ) -> bool {
     let key = match name {
         None => keys.pop_front(),
         Some(name) => {
             let number = space.names.number(name);
-            let mut asked = keys.iter().take(asked as usize);
-            let place = asked.position(|key| Some(*key) == number);
-            let removed = keys.remove(place.unwrap_or(0));
-            place.and(removed)
+            let mut requested = keys.iter().take(key_count as usize);
+            let index = requested.position(|key| Some(*key) == number);
+            let removed = keys.remove(index.unwrap_or(0));
+            index.and(removed)
         }
     };
     key.is_some_and(|key| space.values.is_of(key, value))

@@ -12,8 +12,8 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Returns a buffer of 4 to 64 KiB, sized for the replies to a full pipeline. The computation
-    /// counts larger values as 4 KiB. The buffer grows if a reply does not fit.
+    /// Returns a buffer of 4 to 64 KiB, sized for the replies to a full pipeline. This size counts
+    /// values of more than 4 KiB as 4 KiB. The buffer grows if a reply does not fit.
     pub(super) fn for_replies(settings: &Settings) -> Self {
         let sizes = settings.key_spaces.iter().map(|space| &space.data_size);
         let value_len = sizes.map(typical_len).max().unwrap_or(typical_len(&settings.data_size));

@@ -22,7 +22,6 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-/// A client connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
@@ -35,7 +34,7 @@ pub(crate) struct Connection {
     until_reconnect: Option<u64>,
     unsent: Vec<u8>,
     sent_len: usize,
-    /// The connection accepts no further request while it has at least this many unsent bytes.
+    /// The connection accepts no further request while at least this many bytes are unsent.
     unsent_max: usize,
     input: Input,
     pending: VecDeque<PendingRequest>,
@@ -45,8 +44,8 @@ pub(crate) struct Connection {
     settable: VecDeque<Recorded>,
     /// Sets that follow misses in a trace. The client moves them to its queue.
     sets: Vec<Recorded>,
-    /// The last time at which the full pipeline or the full output buffer became free for another
-    /// request, in nanoseconds since the start of the run.
+    /// The last time at which a full pipeline or a full output buffer got room for another request,
+    /// in nanoseconds since the start of the run.
     free_at: u64,
     /// Statistics of this connection, if they are recorded.
     client: Option<Box<ClientStats>>,
@@ -142,8 +141,8 @@ impl Connection {
         self.pending.is_empty() && matches!(self.stage, Stage::Dormant | Stage::Open)
     }
 
-    /// Returns whether `--reconnect-interval` requires a reconnect now: all requests before it were
-    /// sent and answered.
+    /// Returns whether `--reconnect-interval` requires a reconnect now: the interval's requests
+    /// were all sent and answered.
     pub(crate) fn is_used_up(&self) -> bool {
         self.until_reconnect == Some(0) && self.pending.is_empty()
     }
@@ -274,14 +273,14 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection may send requests now. It must be open and, unless the
-    /// pipeline is sliding, have received all replies.
+    /// Returns whether the connection can send requests now. The connection must be open and,
+    /// unless the pipeline is sliding, have received all replies.
     pub(crate) fn is_ready(&self, load: &Load) -> bool {
         self.stage == Stage::Open && (self.pending.is_empty() || load.settings.sliding)
     }
 
     /// Returns whether the pipeline and the output buffer have room for another request, and
-    /// `--reconnect-interval` permits one before the next reconnect.
+    /// `--reconnect-interval` permits another request before the next reconnect.
     pub(crate) fn has_room(&self, load: &Load) -> bool {
         self.until_reconnect != Some(0)
             && self.pending.len() < load.settings.pipeline
@@ -299,8 +298,8 @@ impl Connection {
         self.pending.len()
     }
 
-    /// Writes a request into the output buffer, for [`send`](Self::send). Its latency counts from
-    /// `at`; for a recorded request of an open loop, from its due time.
+    /// Writes a request into the output buffer, for [`send`](Self::send). The request's latency
+    /// counts from `at` or, for a recorded request of an open loop, from its due time.
     #[expect(clippy::inline_always, reason = "a request is then kept in registers")]
     #[inline(always)]
     pub(crate) fn enqueue(
@@ -312,7 +311,7 @@ impl Connection {
         stats: &mut LoadStats,
     ) {
         let before = self.unsent.len();
-        let asked = match request {
+        let pending_request = match request {
             Request::Set { space, key, expiry, value } => {
                 writer.set(space, key, expiry, &value, &mut self.unsent);
                 PendingRequest::new(Kind::Set(space), at, 0, LastReply::First)
@@ -346,8 +345,8 @@ impl Connection {
                 PendingRequest::new(load.commands.kind(number), at, 1, LastReply::First)
             }
         };
-        let kind = asked.kind;
-        self.pending.push_back(asked);
+        let kind = pending_request.kind;
+        self.pending.push_back(pending_request);
         if let Some(left) = &mut self.until_reconnect {
             *left -= 1;
         }
@@ -473,27 +472,27 @@ impl Connection {
     ) -> io::Result<()> {
         let Self { input, pending, keys, last_error, client, settable, sets, free_at, .. } = self;
         // Number of pending requests after the last error, or at the start of this call.
-        let mut pending_then = pending.len();
+        let mut pending_after_error = pending.len();
         let was_full = pending.len() >= load.settings.pipeline;
         loop {
-            let kind = pending.front().map(|asked| asked.kind);
+            let kind = pending.front().map(|request| request.kind);
             let (response, len) = match S::read(load, kind, input.bytes()) {
                 Read::Whole(response, len) => (response, len),
                 Read::Incomplete { .. } => break,
                 Read::Malformed => return Err(malformed(input.bytes())),
             };
-            let Some(asked) = pending.front_mut() else {
+            let Some(request) = pending.front_mut() else {
                 return Err(malformed(input.bytes()));
             };
-            let command = stats.of(asked.kind);
+            let command = stats.of(request.kind);
             command.received_bytes += len as u64;
-            let (kind, hits, misses) = (asked.kind, command.hits, command.misses);
-            let meaning = S::count(asked, response, load, keys, stats);
+            let (kind, hits, misses) = (request.kind, command.hits, command.misses);
+            let meaning = S::count(request, response, load, keys, stats);
             if matches!(meaning, Meaning::Last | Meaning::LastError(_)) {
-                let latency = now.saturating_sub(asked.at);
+                let latency = now.saturating_sub(request.at);
                 let command = stats.of(kind);
                 command.latency.saturating_record(latency);
-                if asked.is_settable
+                if request.is_settable
                     && let Some(get) = settable.pop_front()
                     && command.misses > misses
                 {
@@ -508,7 +507,7 @@ impl Connection {
                 Meaning::Last | Meaning::More => (),
                 Meaning::LastError(text) | Meaning::MoreErrors(text) => {
                     *last_error = Some(shown(text));
-                    pending_then = pending.len();
+                    pending_after_error = pending.len();
                 }
                 Meaning::Unexpected => return Err(malformed(input.bytes())),
             }
@@ -521,7 +520,7 @@ impl Connection {
             input.start += len;
         }
         // A request was completed after the last error, so the last reply is not an error.
-        if last_error.is_some() && pending_then != pending.len() {
+        if last_error.is_some() && pending_after_error != pending.len() {
             *last_error = None;
         }
         if was_full && pending.len() < load.settings.pipeline {
@@ -553,12 +552,12 @@ const UNSENT_MIN: usize = 64 << 10;
 
 fn malformed(bytes: &[u8]) -> io::Error {
     // The first bytes of a TLS record of the type `alert`.
-    let what = if bytes.starts_with(&[0x15, 0x03]) {
+    let message = if bytes.starts_with(&[0x15, 0x03]) {
         "the server expects TLS on this port; add --tls".to_owned()
     } else {
         format!("unexpected answer \"{}\"; check --protocol", shown(bytes))
     };
-    io::Error::new(ErrorKind::InvalidData, what)
+    io::Error::new(ErrorKind::InvalidData, message)
 }
 
 #[cfg(test)]
@@ -576,7 +575,7 @@ mod tests {
         arguments: Arguments,
     }
 
-    /// Each of 64 connections may have 4 MiB of unsent bytes: four sets of 1 MiB.
+    /// Each of 64 connections can have 4 MiB of unsent bytes: four sets of 1 MiB.
     #[test]
     fn large_recorded_values_shorten_the_pipeline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -604,7 +603,8 @@ mod tests {
         assert_eq!(written(1 << 20, 1000), (504, 4));
     }
 
-    /// A reply and the end of the connection arrive together. Only the next write detects the end.
+    /// A reply and the end of the connection arrive together, and only the next write detects the
+    /// end.
     #[test]
     fn answers_that_a_failing_write_finds_count_for_the_server() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -620,7 +620,7 @@ mod tests {
         let (mut server, _) = listeners[1].accept().unwrap();
         server.read_exact(&mut [0]).unwrap();
         server.write_all(b"END\r\n").unwrap();
-        // The server has not read all input. So its close sends a reset, and later writes of the
+        // The server has not read all input, so its close sends a reset, and later writes of the
         // client fail.
         drop(server);
 

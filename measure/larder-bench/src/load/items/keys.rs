@@ -50,8 +50,9 @@ impl KeyStream {
                 number
             }
             Self::Gaussian { minimum, maximum, normal } => {
-                // If a number is outside the range, draws again up to 100 times. If all draws fail,
-                // the range is far from the median. The last number is then clamped to the range.
+                // If a number is outside the range, draws again up to 100 times. All draws fail
+                // only if the range is far from the median. In that case, clamps the last number to
+                // the range.
                 let mut number = draw(normal, rng);
                 for _ in 0..100 {
                     if (*minimum..=*maximum).contains(&number) {

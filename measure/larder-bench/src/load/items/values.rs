@@ -1,11 +1,11 @@
 //! Generates values: draws their sizes from a distribution, and derives their bytes from the key.
 //!
 //! A verified value derives entirely from its key: its length, its first eight bytes (which differ
-//! for all keys of a key space), and the offset of the rest in the pool. So verification detects a
-//! value that was truncated, or replaced by the value of another key. It does not detect a stale
-//! value of the same key, because all values of a key are equal. It also misses a value of another
-//! key if both have fewer than eight bytes and happen to be equal. Values of one byte are equal for
-//! one in 256 pairs of keys, but differ for any two of 100 adjacent keys.
+//! for all keys of a key space), and the offset of the rest in the pool. Verification therefore
+//! detects a value that was truncated, or replaced by the value of another key. It does not detect
+//! a stale value of the same key, because all values of a key are equal. It also does not detect a
+//! value of another key if both have fewer than eight bytes and happen to be equal. Values of one
+//! byte are equal for one in 256 pairs of keys, but differ for any two of 100 adjacent keys.
 
 use crate::settings::{DataSize, KeySpace, Settings};
 use rand::distr::weighted::WeightedIndex;
@@ -96,7 +96,7 @@ impl Values {
         if settings.random_data {
             rng.fill_bytes(&mut pool);
         } else if settings.verify {
-            // Each byte is one of sixteen letters, chosen at random. So values compress to half
+            // Each byte is one of sixteen letters, chosen at random, so values compress to half
             // their size, and slices at different offsets differ.
             rng.fill_bytes(&mut pool);
             pool.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);

@@ -18,15 +18,15 @@ pub(crate) struct Bursts {
     interval: f64,
     /// Number of bursts that have become due, per connection.
     ticks: u64,
-    turns: Vec<Turn>,
+    positions: Vec<BurstPosition>,
 }
 
 /// The position of a connection in its bursts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Turn {
+struct BurstPosition {
     /// Number of bursts that the connection has started or skipped. `u64::MAX` after
     /// [`Bursts::retire`].
-    begun: u64,
+    started: u64,
     /// Number of unsent requests in the current burst.
     left: u64,
 }
@@ -48,7 +48,7 @@ impl Bursts {
         let rate = rate.max(1);
         let len = rate.div_ceil(TICKS_PER_SECOND);
         let interval = 1e9 * len as f64 / rate as f64;
-        Self { len, interval, ticks: 0, turns: vec![Turn::default(); connections] }
+        Self { len, interval, ticks: 0, positions: vec![BurstPosition::default(); connections] }
     }
 
     /// Returns the time at which the next burst of all connections is due, measured from the start
@@ -74,31 +74,31 @@ impl Bursts {
 
     /// Skips the due bursts of a connection that a later step opens.
     pub(crate) fn skip(&mut self, index: usize) {
-        self.turns[index].begun = self.ticks;
+        self.positions[index].started = self.ticks;
     }
 
     /// Skips all further bursts of a connection that has no request left.
     pub(crate) fn retire(&mut self, index: usize) {
-        self.turns[index] = Turn { begun: u64::MAX, left: 0 };
+        self.positions[index] = BurstPosition { started: u64::MAX, left: 0 };
     }
 
     /// Takes the next due request of a connection, or returns `None` if none is due. A connection
     /// sends all requests of a burst before the first request of the next burst.
     pub(crate) fn next(&mut self, index: usize) -> Option<Next> {
-        let Turn { begun, left } = self.turns[index];
+        let BurstPosition { started, left } = self.positions[index];
         if left > 0 {
-            self.turns[index].left -= 1;
+            self.positions[index].left -= 1;
             return Some(Next::Further);
         }
-        (begun < self.ticks).then(|| {
-            self.turns[index] = Turn { begun: begun + 1, left: self.len - 1 };
-            Next::First(crate::load::nanos(self.due_of(begun)))
+        (started < self.ticks).then(|| {
+            self.positions[index] = BurstPosition { started: started + 1, left: self.len - 1 };
+            Next::First(crate::load::nanos(self.due_of(started)))
         })
     }
 
     /// Returns whether a due request is unsent.
     pub(crate) fn is_behind(&self) -> bool {
-        self.turns.iter().any(|turn| turn.left > 0 || turn.begun < self.ticks)
+        self.positions.iter().any(|position| position.left > 0 || position.started < self.ticks)
     }
 
     /// Counts up to `left` due requests as never sent. Each has waited from the due time of its
@@ -111,9 +111,9 @@ impl Bursts {
         stats: &mut LoadStats,
     ) {
         let mut counted = 0;
-        for turn in &self.turns {
-            let current = (turn.begun.saturating_sub(1), turn.left);
-            let others = (turn.begun..self.ticks).map(|burst| (burst, self.len));
+        for position in &self.positions {
+            let current = (position.started.saturating_sub(1), position.left);
+            let others = (position.started..self.ticks).map(|burst| (burst, self.len));
             for (burst, times) in std::iter::once(current).chain(others) {
                 let times = times.min(left);
                 let waited = crate::load::nanos(now.saturating_sub(self.due_of(burst)));

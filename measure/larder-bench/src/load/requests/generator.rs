@@ -29,7 +29,7 @@ enum Source {
         set_keys: KeyStream,
         get_keys: KeyStream,
         /// Position in the cycle of sets and gets.
-        turn: u32,
+        position: u32,
     },
     /// Sets and gets of several key spaces.
     KeySpaces(SpaceRequests),
@@ -40,7 +40,7 @@ enum Source {
         /// The keys of each command.
         keys: Vec<KeyStream>,
         /// Position in the cycle of commands.
-        turn: u32,
+        position: u32,
     },
 }
 
@@ -59,10 +59,10 @@ impl Generator {
             Source::KeySpaces(SpaceRequests::new(settings, index)?)
         } else if settings.commands.is_empty() {
             let (set_keys, get_keys) = (stream(keys.set)?, stream(keys.get)?);
-            Source::SetsAndGets { set_keys, get_keys, turn: 0 }
+            Source::SetsAndGets { set_keys, get_keys, position: 0 }
         } else {
             let keys = settings.commands.iter().map(|command| stream(command.pattern));
-            Source::Commands { keys: keys.collect::<Result<_, _>>()?, turn: 0 }
+            Source::Commands { keys: keys.collect::<Result<_, _>>()?, position: 0 }
         };
         Ok(Self {
             source,
@@ -118,9 +118,9 @@ impl Generator {
             *left -= 1;
         }
         match source {
-            Source::SetsAndGets { set_keys, get_keys, turn } => {
+            Source::SetsAndGets { set_keys, get_keys, position } => {
                 let space = load.space(0);
-                if space.ratio.take_turn(turn) {
+                if space.ratio.take_turn(position) {
                     set(0, space, set_keys, rng)
                 } else {
                     get(0, load.settings.multi_get, get_keys, rng, keys)
@@ -128,9 +128,9 @@ impl Generator {
             }
             Source::Trace(queue) => Request::Recorded(queue.next()),
             Source::KeySpaces(spaces) => spaces.next(load, rng, keys),
-            Source::Commands { keys: streams, turn } => {
-                let (number, next_turn) = load.commands.at(*turn);
-                *turn = next_turn;
+            Source::Commands { keys: streams, position } => {
+                let (number, next_position) = load.commands.at(*position);
+                *position = next_position;
                 command(load, number, &mut streams[number], rng, keys)
             }
         }

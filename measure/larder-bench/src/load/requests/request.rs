@@ -1,6 +1,6 @@
 //! A request before its encoding.
 //!
-//! This module writes no bytes and has no socket. A [`Request`] is a plain value: the client
+//! This module writes no bytes and uses no socket. A [`Request`] is a plain value: the client
 //! chooses a server by the request's keys before it encodes the request.
 
 use crate::load::items::keys::KeyStream;

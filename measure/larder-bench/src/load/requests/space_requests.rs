@@ -22,7 +22,7 @@ struct SpaceStream {
     set_keys: KeyStream,
     get_keys: KeyStream,
     /// Position in the key space's cycle of sets and gets.
-    turn: u32,
+    position: u32,
 }
 
 impl SpaceRequests {
@@ -37,7 +37,11 @@ impl SpaceRequests {
             let keys = &space.keys;
             let stream =
                 |pattern| KeyStream::new(keys, pattern, index, all).ok_or(RunError::Pattern);
-            Ok(SpaceStream { set_keys: stream(keys.set)?, get_keys: stream(keys.get)?, turn: 0 })
+            Ok(SpaceStream {
+                set_keys: stream(keys.set)?,
+                get_keys: stream(keys.get)?,
+                position: 0,
+            })
         });
         let shares = WeightedIndex::new(settings.key_spaces.iter().map(|space| space.share));
         let shares = shares.map_err(|_| RunError::Pattern)?;
@@ -54,7 +58,7 @@ impl SpaceRequests {
         let stream = &mut self.streams[place];
         let number = u16::try_from(place).expect("the settings have at most 100 key spaces");
         let space = load.space(number);
-        if space.ratio.take_turn(&mut stream.turn) {
+        if space.ratio.take_turn(&mut stream.position) {
             set(number, space, &mut stream.set_keys, rng)
         } else {
             get(number, load.settings.multi_get, &mut stream.get_keys, rng, keys)

@@ -3,11 +3,11 @@
 use crate::load::wire::recorded::Recorded;
 use std::collections::VecDeque;
 
-/// The recorded requests of a client. They wait while its pipeline is full.
+/// The recorded requests of a client that wait while the client's pipeline is full.
 #[derive(Debug, Default)]
 pub(crate) struct TraceQueue {
     recorded: VecDeque<Recorded>,
-    /// Sets that follow misses. They are sent before other waiting requests.
+    /// Sets that follow misses. The client sends them before other waiting requests.
     sets: VecDeque<Recorded>,
     /// Storage for the request that [`next`](Self::next) returned last; `None` before the first
     /// call.

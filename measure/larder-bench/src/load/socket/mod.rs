@@ -128,8 +128,8 @@ impl Socket {
         }
     }
 
-    /// With a timeout, makes each read and write block for up to that time. Without one, makes the
-    /// socket non-blocking.
+    /// With a timeout, makes each read and write block for up to that time. Without a timeout,
+    /// makes the socket non-blocking.
     pub(crate) fn set_blocking(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.transport.set_nonblocking(timeout.is_none())?;
         self.transport.set_read_timeout(timeout)?;
@@ -190,7 +190,7 @@ impl Socket {
 /// Connects to a unix socket. A non-blocking connect fails at once while the server's backlog is
 /// full, so this function retries it for up to `timeout`.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let address = socket2::SockAddr::unix(path)?;
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -199,7 +199,7 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<socket2::Socket> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => (),
             result => return result.map(|()| socket),
         }
-        if begun.elapsed() >= timeout {
+        if start_time.elapsed() >= timeout {
             return Err(ErrorKind::TimedOut.into());
         }
         std::thread::sleep(Duration::from_millis(10));

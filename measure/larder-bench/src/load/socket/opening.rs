@@ -11,8 +11,8 @@ use larder_target::{Protocol, ServerAddress};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Timeout for connecting and for each read and write of the version query. It limits how long an
-/// unresponsive server delays the results.
+/// Timeout for connecting and for each read and write of the version query. The timeout limits how
+/// long an unresponsive server delays the results.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connects and, if the settings have a login, logs in. Blocks.
@@ -189,7 +189,7 @@ fn exchange<T>(
     socket.set_blocking(Some(timeout))?;
     let mut sent = 0;
     while sent < request.len() || !socket.is_flushed() {
-        sent += again(|| socket.write(&request[sent..]))?;
+        sent += retry(|| socket.write(&request[sent..]))?;
     }
     let mut bytes = vec![0; 1 << 16];
     let mut len = 0;
@@ -197,7 +197,7 @@ fn exchange<T>(
         if let Some((answer, _)) = read(&bytes[..len])? {
             break answer;
         }
-        match again(|| socket.read(&mut bytes[len..]))? {
+        match retry(|| socket.read(&mut bytes[len..]))? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             more => len += more,
         }
@@ -208,7 +208,7 @@ fn exchange<T>(
 
 /// Repeats a call while a signal interrupts it. The socket's timeout applies to each call
 /// separately.
-fn again(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => (),

@@ -229,10 +229,10 @@ impl LoadStats {
         command.never_answered += 1;
     }
 
-    pub(crate) fn fault(&mut self, what: &str, times: u64) {
-        let known = self.faults.len() < FAULTS_MAX || self.faults.contains_key(what);
-        let what = if known { what } else { "other faults" };
-        *self.faults.entry(what.to_owned()).or_default() += times;
+    pub(crate) fn fault(&mut self, name: &str, times: u64) {
+        let known = self.faults.len() < FAULTS_MAX || self.faults.contains_key(name);
+        let name = if known { name } else { "other faults" };
+        *self.faults.entry(name.to_owned()).or_default() += times;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -252,8 +252,8 @@ impl LoadStats {
                 None => self.outage = Some(*theirs),
             }
         }
-        for (what, times) in &other.faults {
-            self.fault(what, *times);
+        for (name, times) in &other.faults {
+            self.fault(name, *times);
         }
         for (server, theirs) in other.servers.iter().enumerate() {
             let mine = self.of_server(server);

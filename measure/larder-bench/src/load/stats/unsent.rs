@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 /// Counts of requests that could not be sent, grouped by due time and command.
 ///
 /// Due times are rounded down to steps. A step is initially a millisecond long. Whenever there are
-/// more than [`ENTRIES_MAX`] combinations of step and command, the length of a step doubles. So
-/// memory does not grow with the length of the run. A run with few commands then still has tens of
-/// thousands of steps, and all but the shortest waiting times are about as precise as in the
-/// histograms.
+/// more than [`ENTRIES_MAX`] combinations of step and command, the length of a step doubles, so
+/// memory does not grow with the length of the run. Even after a doubling, a run with few commands
+/// has tens of thousands of steps, so all but the shortest waiting times are about as precise as in
+/// the histograms.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     step_nanos: u64,

@@ -32,8 +32,8 @@ const GROUPS_AHEAD: usize = 2;
 /// One thread's requests, in trace order.
 ///
 /// In an open loop, the records with the same time form a group. The due times within a group have
-/// even intervals, which depend on the group's number of records. So a request can be taken only
-/// after the last record of its group was read.
+/// even intervals, whose length depends on the group's number of records. A request can therefore
+/// be taken only after the last record of its group was read.
 #[derive(Debug)]
 pub(crate) struct Feed {
     reader: Reader<BufReader<File>>,
@@ -119,8 +119,8 @@ impl Feed {
         Ok(Some(feed))
     }
 
-    /// Returns the error that ended the trace, once all earlier requests were taken. Before that,
-    /// and without an error, returns `None`.
+    /// Returns the error that ended the trace. Returns `None` if there is no error, or if requests
+    /// before the error were not taken yet.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref().filter(|_| self.has_ended())
     }
@@ -130,8 +130,8 @@ impl Feed {
         self.is_read && self.read.is_empty()
     }
 
-    /// Returns whether to call [`read_some`](Self::read_some): a closed loop has no request left,
-    /// or an open loop has fewer requests than [`READ_AHEAD`] or fewer groups than
+    /// Returns whether the caller must call [`read_some`](Self::read_some): a closed loop has no
+    /// request left, or an open loop has fewer requests than [`READ_AHEAD`] or fewer groups than
     /// [`GROUPS_AHEAD`].
     pub(crate) fn wants_more(&self) -> bool {
         let has_few = match self.trace.speed {
@@ -245,12 +245,12 @@ impl Feed {
         let Some(record) = self.reader.read_record()? else { return Ok(None) };
         let Record { at_nanos, unit_nanos, operation, .. } = record;
         let hash = usize::try_from(hash(record.key) % self.connections as u64).unwrap_or(0);
-        let place = hash.checked_sub(self.first).filter(|place| *place < self.own);
-        let request = place.map(|place| (place, Recorded::new(&record)));
+        let index = hash.checked_sub(self.first).filter(|index| *index < self.own);
+        let request = index.map(|index| (index, Recorded::new(&record)));
         if let Some(why) = objection(self.protocol, operation) {
             return Err(self.reader.objection(why));
         }
-        let request = request.map(|(place, request)| (place, self.adapted(request)));
+        let request = request.map(|(index, request)| (index, self.adapted(request)));
         Ok(Some(Timed { at_nanos, unit_nanos, request }))
     }
 
@@ -290,8 +290,8 @@ impl Group {
         clippy::cast_sign_loss,
         reason = "a time that is not negative and needs no last digit"
     )]
-    fn due(&self, place: u64, speed: f64) -> u64 {
-        ((self.at_nanos as f64 + self.spread * place as f64) / speed) as u64
+    fn due(&self, index: u64, speed: f64) -> u64 {
+        ((self.at_nanos as f64 + self.spread * index as f64) / speed) as u64
     }
 }
 

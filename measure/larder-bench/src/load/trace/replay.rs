@@ -26,9 +26,9 @@ pub(crate) struct Replay {
     pipeline: usize,
     /// Whether the last requests were distributed.
     has_ended: bool,
-    /// Requests of lost clients. In an open loop, they wait from their due times. In a closed loop,
-    /// they wait from the time of their distribution or, if they were in the queue, from the loss
-    /// of the client.
+    /// Requests of lost clients. In an open loop, their waiting time starts at their due time. In a
+    /// closed loop, it starts at the distribution of the request or, for a request that was already
+    /// in the queue, at the loss of the client.
     lost: Unsent,
 }
 
@@ -165,8 +165,8 @@ impl Replay {
 
     /// Moves the waiting requests of a lost client that are due before `end` to `self.lost`.
     pub(crate) fn lost(&mut self, index: usize, client: &mut Client, now: u64, end: u64) {
-        // Treats the queue of the lost client as full. So the client does not count in `short`, and
-        // a closed loop does not read further requests on its account.
+        // Treats the queue of the lost client as full, so the client does not count in `short`, and
+        // a closed loop does not read further requests for it.
         self.set_waiting(index, self.pipeline);
         self.waiting_sum -= self.pipeline;
         for request in client.trace().into_iter().flat_map(TraceQueue::drain) {

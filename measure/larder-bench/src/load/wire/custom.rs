@@ -91,14 +91,14 @@ impl CustomCommands {
         self.commands.iter().map(|command| (command.kind, command.ratio))
     }
 
-    /// Returns the index of the command at cycle position `turn`, and the next position.
-    pub(crate) fn at(&self, turn: u32) -> (usize, u32) {
+    /// Returns the index of the command at `position` of the cycle, and the next position.
+    pub(crate) fn at(&self, position: u32) -> (usize, u32) {
         let mut before = 0;
         for (number, command) in self.commands.iter().enumerate() {
             before += command.ratio;
-            if turn < before {
-                let is_last = turn + 1 == before && number + 1 == self.commands.len();
-                return (number, if is_last { 0 } else { turn + 1 });
+            if position < before {
+                let is_last = position + 1 == before && number + 1 == self.commands.len();
+                return (number, if is_last { 0 } else { position + 1 });
             }
         }
         (0, 0)
@@ -244,8 +244,8 @@ fn parts(protocol: Protocol, words: &[Vec<u8>]) -> Vec<Part> {
     parts
 }
 
-fn find(word: &[u8], what: &[u8]) -> Option<usize> {
-    word.windows(what.len()).position(|window| window == what)
+fn find(word: &[u8], pattern: &[u8]) -> Option<usize> {
+    word.windows(pattern.len()).position(|window| window == pattern)
 }
 
 /// Returns the number of keys in a command.
@@ -258,7 +258,7 @@ pub(crate) fn key_count(line: &str) -> usize {
 /// after "expected" in an error message.
 pub(crate) fn objection(protocol: Protocol, line: &str) -> Option<&'static str> {
     let Some(words) = split(line) else { return Some("closed quotes with a space after them") };
-    let has = |word: &[u8], what: &str| find(word, what.as_bytes()).is_some();
+    let has = |word: &[u8], pattern: &str| find(word, pattern.as_bytes()).is_some();
     let Some((name, others)) = words.split_first() else { return Some("a command") };
     let data = others.iter().filter(|word| has(word, DATA)).count();
     if protocol == Protocol::Binary {

@@ -166,8 +166,8 @@ impl Recorded {
 
 /// Returns an operation's command. Commands are numbered in the order of [`Operation::ALL`].
 fn kind(operation: Operation) -> Kind {
-    let place = Operation::ALL.iter().position(|other| *other == operation);
-    Kind::of_number(place.unwrap_or(0))
+    let index = Operation::ALL.iter().position(|other| *other == operation);
+    Kind::of_number(index.unwrap_or(0))
 }
 
 /// Returns the reason why a protocol cannot express an operation, or `None` if it can.
@@ -186,13 +186,13 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
 }
 
 /// Decodes the response at the start of `bytes`. A response that does not match a request of the
-/// kind `asked` is malformed.
-pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Read<Response<'_>> {
-    let asked = Operation::ALL.into_iter().find(|operation| asked == Some(kind(*operation)));
+/// kind `pending` is malformed.
+pub(crate) fn read(protocol: Protocol, pending: Option<Kind>, bytes: &[u8]) -> Read<Response<'_>> {
+    let operation = Operation::ALL.into_iter().find(|operation| pending == Some(kind(*operation)));
     let response = match protocol {
-        Protocol::Binary => decode(read_binary(bytes), asked, binary_response),
-        Protocol::Resp => decode(read_resp(bytes), asked, resp_response),
-        Protocol::Text | Protocol::Meta => decode(read_text(bytes), asked, text_response),
+        Protocol::Binary => decode(read_binary(bytes), operation, binary_response),
+        Protocol::Resp => decode(read_resp(bytes), operation, resp_response),
+        Protocol::Text | Protocol::Meta => decode(read_text(bytes), operation, text_response),
     };
     response.unwrap_or(Read::Malformed)
 }
@@ -201,11 +201,11 @@ pub(crate) fn read(protocol: Protocol, asked: Option<Kind>, bytes: &[u8]) -> Rea
 /// not match the operation.
 fn decode<'b, T>(
     read: Read<T>,
-    asked: Option<Operation>,
+    operation: Option<Operation>,
     response: impl FnOnce(T, Operation) -> Option<Response<'b>>,
 ) -> Option<Read<Response<'b>>> {
     match read {
-        Read::Whole(answer, len) => Some(Read::Whole(response(answer, asked?)?, len)),
+        Read::Whole(answer, len) => Some(Read::Whole(response(answer, operation?)?, len)),
         Read::Incomplete { wanted } => Some(Read::Incomplete { wanted }),
         Read::Malformed => None,
     }
@@ -259,19 +259,19 @@ fn binary_response(answer: Binary<'_>, operation: Operation) -> Option<Response<
     if answer.opcode != opcode {
         return None;
     }
-    let asked = ExpectedAnswer::of(operation);
+    let expected = ExpectedAnswer::of(operation);
     Some(match answer.status {
-        0 if asked == ExpectedAnswer::Value => Response::Found(answer.value.len()),
+        0 if expected == ExpectedAnswer::Value => Response::Found(answer.value.len()),
         0 => Response::Other,
-        // Not found, exists, not stored.
-        1 | 2 | 5 => asked.refused(answer.value),
+        // The statuses "not found", "exists" and "not stored".
+        1 | 2 | 5 => expected.refused(answer.value),
         _ => Response::Error(answer.value),
     })
 }
 
 fn resp_response(answer: Resp<'_>, operation: Operation) -> Option<Response<'_>> {
-    let asked = ExpectedAnswer::of(operation);
-    Some(match (answer, asked) {
+    let expected = ExpectedAnswer::of(operation);
+    Some(match (answer, expected) {
         (Resp::Error(text), _) => Response::Error(text),
         (Resp::Bulk(value), ExpectedAnswer::Value) => Response::Found(value.len()),
         (Resp::Null, ExpectedAnswer::Value | ExpectedAnswer::StoreIf)
@@ -288,12 +288,12 @@ fn resp_response(answer: Resp<'_>, operation: Operation) -> Option<Response<'_>>
 }
 
 fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>> {
-    let asked = ExpectedAnswer::of(operation);
+    let expected = ExpectedAnswer::of(operation);
     // memcached pads counters with spaces.
     let is_number = |line: &[u8]| {
         !line.is_empty() && line.iter().all(|byte| byte.is_ascii_digit() || *byte == b' ')
     };
-    Some(match (answer, asked) {
+    Some(match (answer, expected) {
         (Text::Value { value, .. }, ExpectedAnswer::Value) => Response::More(Some(value.len())),
         (Text::MetaValue { value, .. }, ExpectedAnswer::Value) => Response::Found(value.len()),
         (Text::End, ExpectedAnswer::Value) => Response::End,
@@ -318,7 +318,7 @@ fn text_response(answer: Text<'_>, operation: Operation) -> Option<Response<'_>>
             | ExpectedAnswer::StoreIf
             | ExpectedAnswer::Delete
             | ExpectedAnswer::Count,
-        ) => asked.refused(line),
+        ) => expected.refused(line),
         (
             Text::Line(
                 b"EN" | b"STORED" | b"DELETED" | b"HD" | b"NOT_STORED" | b"NS" | b"EXISTS" | b"EX"
@@ -378,7 +378,7 @@ impl RecordedValues {
         }
     }
 
-    /// Returns the value of a key over RESP. For 20 bytes, it differs from the result of
+    /// Returns the value of a key over RESP. For 20 bytes, the value differs from the result of
     /// [`of`](Self::of), because a positive 20-digit number does not fit an `i64`.
     fn of_resp(&self, key: &[u8], len: u32) -> Cow<'_, [u8]> {
         if len == 20 { Cow::Borrowed(SIGNED_NUMBER) } else { self.of(key, len) }

@@ -128,8 +128,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Starts the due reconnects, unless the run has ended. If the client is already done, removes
-    /// it instead.
+    /// Starts the due reconnects, unless the run has ended. Removes a client that is already done
+    /// instead of reconnecting it.
     pub(super) fn reopen_lost(&mut self, elapsed: Duration) {
         if self.reopening.is_empty() || self.has_ended(elapsed) {
             return;

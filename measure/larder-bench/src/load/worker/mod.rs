@@ -56,7 +56,7 @@ pub(crate) struct Worker<'l> {
     /// Number of connections per client.
     servers: usize,
     /// Clients that continue after [`RETRY_AFTER`] because no event will arrive for them: all of
-    /// their last requests were for lost servers, or they have just lost a connection.
+    /// their last requests were for lost servers, or the clients have just lost a connection.
     waiting: Vec<usize>,
     /// Scheduled reconnects: client, server and time.
     reopening: Vec<(usize, usize, Duration)>,
@@ -128,9 +128,9 @@ impl<'l> Worker<'l> {
         // A connection's token is its index in the sequence of all connections of this worker's
         // clients.
         let connections = clients.iter_mut().flat_map(Client::connections_mut);
-        for (place, connection) in connections.enumerate() {
+        for (token, connection) in connections.enumerate() {
             if !connection.is_dormant() {
-                let registered = connection.socket.register(poll.registry(), Token(place));
+                let registered = connection.socket.register(poll.registry(), Token(token));
                 registered.map_err(RunError::System)?;
             }
         }
@@ -345,8 +345,8 @@ impl<'l> Worker<'l> {
 
     /// Handles an event of a connection: continues to open it, reads replies, sends requests, and
     /// starts a reconnect that `--reconnect-interval` requires.
-    fn serve(&mut self, place: usize, arrived: Arrived) {
-        let (index, server) = (place / self.servers, place % self.servers);
+    fn serve(&mut self, token: usize, arrived: Arrived) {
+        let (index, server) = (token / self.servers, token % self.servers);
         let start = self.start;
         let now = || nanos(start.elapsed());
         let Some(Some(client)) = self.clients.get_mut(index) else { return };

@@ -67,12 +67,12 @@ impl BrokenServer {
         Self::start_with(b"", Arc::new(behaviour))
     }
 
-    /// Sends `greeting` on each connection and closes it.
-    pub fn refusing(greeting: &'static [u8]) -> Self {
-        Self::start_with(greeting, Arc::new(|_: &Request<'_>| Action::Close))
+    /// Sends `banner` on each connection and closes it.
+    pub fn refusing(banner: &'static [u8]) -> Self {
+        Self::start_with(banner, Arc::new(|_: &Request<'_>| Action::Close))
     }
 
-    fn start_with(greeting: &'static [u8], behaviour: Arc<Behaviour>) -> Self {
+    fn start_with(banner: &'static [u8], behaviour: Arc<Behaviour>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (accepted, requests) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -82,8 +82,8 @@ impl BrokenServer {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let connection = accepted.fetch_add(1, Ordering::Relaxed);
-                if !greeting.is_empty() {
-                    let _ = stream.write_all(greeting);
+                if !banner.is_empty() {
+                    let _ = stream.write_all(banner);
                     continue;
                 }
                 let (items, behaviour) = (items.clone(), behaviour.clone());

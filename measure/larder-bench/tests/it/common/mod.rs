@@ -89,8 +89,8 @@ impl Server {
         self.reserved.take().unwrap()
     }
 
-    /// Waits until this memcached has answered `count` gets and sets. On a busy machine, a load
-    /// starts late.
+    /// Waits until this memcached has answered `count` gets and sets. A fixed delay is not enough,
+    /// because a load starts late on a busy machine.
     pub fn await_requests(&self, count: u64) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
@@ -110,8 +110,9 @@ impl Server {
     }
 
     fn answers(&mut self) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(60) && self.child.try_wait().unwrap().is_none()
+        let start_time = Instant::now();
+        while start_time.elapsed() < Duration::from_secs(60)
+            && self.child.try_wait().unwrap().is_none()
         {
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
                 return true;

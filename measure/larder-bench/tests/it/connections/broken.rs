@@ -13,8 +13,8 @@ fn run(server: &BrokenServer, line: &str) -> Measured {
     load(&format!("-s 127.0.0.1 -p {} {line}", server.port))
 }
 
-fn fault(outcome: &Outcome, what: &str) -> u64 {
-    outcome.faults.get(what).copied().unwrap_or(0)
+fn fault(outcome: &Outcome, name: &str) -> u64 {
+    outcome.faults.get(name).copied().unwrap_or(0)
 }
 
 /// Checks that each due request is in the run's histogram and in the histogram of one second, and
@@ -57,9 +57,9 @@ fn unanswered_requests_count_with_their_waiting_time() {
 #[test]
 fn a_run_ends_when_the_server_answers_nothing_any_more() {
     for line in ["-t 2 -c 2 --rate 1000 --test-time 60", "-t 2 -c 2 -n 100000"] {
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let measured = run(&silent_from(100), &format!("{line} --timeout 2"));
-        assert!(begun.elapsed() < Duration::from_secs(50));
+        assert!(start_time.elapsed() < Duration::from_secs(50));
         check_all_is_accounted_for(&measured);
         let (outcome, total) = (&measured.outcome, measured.outcome.total());
         assert_eq!((total.requests, total.never_answered), (100, 4), "{line}");
@@ -127,7 +127,7 @@ fn a_server_that_is_too_slow_for_bursts_is_seen() {
 }
 
 /// One of four connections with bursts is open at the start, and each further quarter of the run
-/// opens another connection. So an average of 250 requests/s is due, not 400.
+/// opens another connection, so an average of 250 requests/s is due, not 400.
 #[test]
 fn bursts_of_connections_that_are_not_open_yet_are_not_offered() {
     let server = BrokenServer::start(|request| Action::Send(request.right()));
@@ -374,10 +374,10 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
         });
         let steps = "--clients-start 1 --clients-step 1 --step-duration 0.3 --test-time 1.5";
         let line = format!("-s 127.0.0.1 -p {} -t 1 -c 2 --ratio 0:1", address.port());
-        let begun = Instant::now();
+        let start_time = Instant::now();
         let measured = load(&format!("{line} {steps} {limit} --timeout 0.4"));
         // The system's own limit for connecting is two minutes.
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        assert!(start_time.elapsed() < Duration::from_secs(60), "{:?}", start_time.elapsed());
         let lost = format!("connection lost: no connection within 0.4 s ({option})");
         assert_eq!(fault(&measured.outcome, &lost), 1, "{:?}", measured.outcome.faults);
         // The last reply on the first connection may arrive too late on a busy machine.
@@ -387,13 +387,13 @@ fn a_connection_that_is_never_made_during_the_run_is_a_fault() {
     }
 }
 
-/// SIGSTOP stops memcached during the load. It continues only after the run.
+/// SIGSTOP stops memcached during the load. memcached continues only after the run.
 #[test]
 fn memcached_that_freezes_is_seen() {
     let server = Server::memcached();
     let measured = std::thread::scope(|scope| {
         // The server stops after 1,000 requests, so the last reply arrives after at least a second.
-        // So the timeout of 2.9 s expires after the end of the schedule at 3 s.
+        // The timeout of 2.9 s therefore expires after the end of the schedule at 3 s.
         let line = "-t 1 -c 4 --rate 1000 --test-time 3 --timeout 2.9";
         let load = scope.spawn(|| server.load(line));
         server.await_requests(1000);
@@ -411,7 +411,7 @@ fn memcached_that_freezes_is_seen() {
     assert!(total.latency.p90 >= 2.9e6, "{:?}", total.latency);
 }
 
-/// SIGSTOP stops memcached before the end of the schedule, and it continues after two seconds.
+/// SIGSTOP stops memcached before the end of the schedule. The server continues after two seconds.
 /// Every due request is still sent and answered, and counts with its full delay.
 #[test]
 fn memcached_that_stops_at_the_end_is_seen() {

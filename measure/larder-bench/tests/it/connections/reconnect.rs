@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 const LINE: &str = "-t 2 -c 3 --pipeline 4 --ratio 0:1 --key-minimum 1 --key-maximum 50 --verify \
                     --reconnect-on-error --timeout 20";
 
-/// Durations of the run in seconds. On a busy machine, a run may end before the new server has all
-/// items. The test then tries a longer run.
+/// Durations of the run in seconds. If a run on a busy machine ends before the new server has all
+/// items, the test tries a longer run.
 const RUN_SECS: [u32; 3] = [3, 20, 120];
 
 #[test]
@@ -58,7 +58,7 @@ fn run_over_a_restart(secs: u32) -> Outcome {
 fn a_server_that_stays_away_ends_the_run() {
     let server = Server::memcached();
     let port = server.port;
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let outcome = scope(|scope| {
         let line = format!("-s 127.0.0.1 -p {port} {LINE} --timeout 1 --test-time 60");
         let running = scope.spawn(move || load(&line).outcome);
@@ -66,7 +66,7 @@ fn a_server_that_stays_away_ends_the_run() {
         let _reserved = server.stop();
         running.join().unwrap()
     });
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(start_time.elapsed() < Duration::from_secs(30));
     assert!(outcome.ended_early.is_some(), "{outcome:?}");
     assert_eq!(outcome.interruption.unwrap().answered_secs, None);
 }

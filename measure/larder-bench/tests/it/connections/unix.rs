@@ -15,9 +15,9 @@ fn connections_are_opened_again_and_added() {
         .stderr(Stdio::null())
         .spawn()
         .expect("scripts/test installs memcached");
-    let begun = Instant::now();
+    let start_time = Instant::now();
     while UnixStream::connect(&socket).is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "memcached does not start");
+        assert!(start_time.elapsed() < Duration::from_secs(60), "memcached does not start");
         std::thread::sleep(Duration::from_millis(10));
     }
     let socket = format!("-S {} -t 2 --key-maximum 99 --verify", socket.display());

@@ -25,8 +25,8 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// Prefetches the cache line of `pointer` for writing. This removes the line from other cores'
-/// caches.
+/// Prefetches the cache line of `pointer` for writing. The prefetch removes the line from other
+/// cores' caches.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn prefetch_for_write<T>(pointer: *const T) {

@@ -15,12 +15,12 @@
 //!    recycled or they become a free block (`free_lists`).
 //! 3. *Recycling*: a segment is recycled, and a free block overwritten, only after no index word
 //!    refers to it any more, and every lease and every epoch pin that could have seen such a word
-//!    has ended. Both are also allowed if no index word ever referred to the memory. A reader of
-//!    bytes needs one of four protections: such a pin, a lease, the lock of the key's stripe, or
-//!    ownership of the sealed segment. The key's index word does not change without the lock of its
-//!    stripe. A segment that is owned is closed, and no free block in it is taken. In a block that
-//!    was taken earlier, the header of the dead record stays until the new record is complete, and
-//!    no thread reads the bytes of a record whose header is marked dead.
+//!    has ended. Recycling and overwriting are also allowed if no index word ever referred to the
+//!    memory. A reader of bytes needs one of four protections: such a pin, a lease, the lock of the
+//!    key's stripe, or ownership of the sealed segment. The key's index word does not change
+//!    without the lock of its stripe. A segment that is owned is closed, and no free block in it is
+//!    taken. In a block that was taken earlier, the header of the dead record stays until the new
+//!    record is complete, and no thread reads the bytes of a record whose header is marked dead.
 //!
 //! | file | subject |
 //! |---|---|

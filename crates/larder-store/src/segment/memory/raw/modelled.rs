@@ -3,8 +3,8 @@
 //! if a write and another access are not ordered by happens-before.
 //!
 //! A model's threads must touch all words and bytes that they share before [`Region::freeze`]. If a
-//! thread made an atomic later, that would order the thread's earlier accesses before those of the
-//! other threads that use the atomic.
+//! thread created an atomic later, the creation would order the thread's earlier accesses before
+//! those of the other threads that use the atomic.
 
 use crate::segment::index::buckets::BUCKET_SLOTS;
 use crate::segment::memory::header_page::HeaderPage;

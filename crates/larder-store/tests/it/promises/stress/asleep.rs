@@ -1,5 +1,5 @@
 //! A batch that stays open prevents the reuse of memory. If other handles need this memory, their
-//! sets are refused at once. They continue normally after the batch has ended.
+//! sets are refused immediately. They continue normally after the batch has ended.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};

@@ -1,4 +1,5 @@
-//! No operation delays others for long, however large a value is and however many items there are.
+//! No operation delays other operations for long, however large a value is and however many items
+//! there are.
 
 use super::common::*;
 use larder_store::segment::{Cache, Handle};
@@ -27,7 +28,8 @@ fn neighbours(engine: &Handle) -> Vec<[u8; 4]> {
     (0..u32::MAX).map(u32::to_le_bytes).filter(is_near).take(8).collect()
 }
 
-/// Repeats `work` on another thread while this one sets small values of neighbours.
+/// Repeats `work` on another thread while this thread sets small values under the keys from
+/// [`neighbours`].
 fn check_sets_during(cache: &Cache, work: impl Fn(&mut Handle) + Sync) {
     let over = AtomicBool::new(false);
     let rounds = thread::scope(|scope| {
@@ -177,7 +179,7 @@ fn maintenance_is_done_in_short_steps() {
     assert_eq!(cache.gauges().evictions, 0);
 }
 
-/// One thread sets values while another does the maintenance of the cache.
+/// One thread sets values while another thread does the maintenance of the cache.
 #[test]
 fn maintenance_does_not_delay_other_sets() {
     let cache = cache(256 * MIB);

@@ -38,7 +38,7 @@ fn set_small_values(engine: &mut Handle, thread: usize, sets: u32) -> Outcome {
 
 fn check(cache: &Cache, threads: usize, sets: u32) {
     // The barriers make all threads have segments open at the same time. No thread continues before
-    // each has set a value, and no thread drops its handle before all have ended.
+    // each thread has set a value, and no thread drops its handle before all threads have finished.
     let (begin, end) = (Barrier::new(threads), Barrier::new(threads));
     let outcomes: Vec<Outcome> = thread::scope(|scope| {
         let (begin, end) = (&begin, &end);
@@ -75,7 +75,7 @@ fn a_hundred_and_twenty_eight_threads_set_values_in_four_mebibytes() {
     check(&small_cache(4 * MIB, 128), 128, 2000);
 }
 
-/// More threads set values than the cache's configuration announces.
+/// More threads set values than the cache is configured for.
 #[test]
 fn more_threads_than_announced_set_values() {
     check(&small_cache(4 * MIB, 4), 128, 2000);

@@ -1,4 +1,5 @@
-//! All operations at once: many threads, little memory, and values that can be checked.
+//! All operations at the same time, with many threads, little memory, and values that can be
+//! checked.
 //!
 //! A value other than a counter contains its key, a version, its length and a checksum. Versions of
 //! a shared key only rise. After a thread has stored a version, no read that starts later may
@@ -75,7 +76,7 @@ impl Shared {
         self.floor.fetch_max(version, Ordering::SeqCst);
     }
 
-    /// Records that a read that starts now may not return this version or an earlier version.
+    /// Records that a read that starts now must not return this version or an earlier version.
     fn note_gone(&self, version: u64) {
         self.floor.fetch_max(version + 1, Ordering::SeqCst);
     }
@@ -128,12 +129,12 @@ impl Test {
                     Worker::new(self, thread).run();
                 });
             }
-            self.keep_house(time);
-            self.expect_an_end();
+            self.run_maintenance(time);
+            self.wait_for_threads();
         });
     }
 
-    fn keep_house(&self, time: Duration) {
+    fn run_maintenance(&self, time: Duration) {
         let (end, mut random) = (Instant::now() + time, Random::new(99));
         let mut engine = self.cache.handle();
         for round in 1_u32.. {
@@ -172,7 +173,7 @@ impl Test {
     /// Waits for all threads. Aborts the process after [`PATIENCE`], because a deadlock would make
     /// the test hang.
     #[expect(clippy::explicit_write, reason = "the harness captures the output of `eprintln`")]
-    fn expect_an_end(&self) {
+    fn wait_for_threads(&self) {
         let end = Instant::now() + PATIENCE;
         while self.working.load(Ordering::SeqCst) > 0 {
             if Instant::now() > end {
@@ -186,7 +187,7 @@ impl Test {
     }
 
     /// Checks the final state, after all threads have ended.
-    fn check_the_end(&self) {
+    fn check_final_state(&self) {
         let scenario = self.scenario;
         let (stored, refused) =
             (self.stored.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed));
@@ -266,13 +267,13 @@ fn number_value(number: u64) -> NewValue<'static> {
 }
 
 /// A large value under lease, with its key.
-struct Held {
+struct HeldLease {
     lease: ChainLease,
     id: u64,
 }
 
 /// An upload in progress, with the number of bytes that have arrived.
-struct Uploading {
+struct PartialUpload {
     upload: Upload,
     id: u64,
     value: Vec<u8>,
@@ -284,8 +285,8 @@ struct Worker<'t> {
     engine: Handle,
     random: Random,
     now: Seconds,
-    held: Vec<Held>,
-    uploading: Option<Uploading>,
+    held: Vec<HeldLease>,
+    uploading: Option<PartialUpload>,
     /// The CAS and the value of each counter after this thread's last change.
     counters: [(u64, u64); COUNTERS],
 }
@@ -379,7 +380,7 @@ impl<'t> Worker<'t> {
         Attributes { client_flags, expiry, ..Attributes::default() }
     }
 
-    /// Stores the next version, unless another thread has already stored a later one.
+    /// Stores the next version, unless another thread has already stored a later version.
     fn write(&mut self, shared: usize) {
         let id = shared as u64;
         let known = &self.test.shared[shared];
@@ -502,18 +503,19 @@ impl<'t> Worker<'t> {
             Value::Whole(_) => None,
         };
         if let Lookup::Hit(Some(lease)) = self.engine.get(key, Access::Tracked, take) {
-            self.held.push(Held { lease, id });
+            self.held.push(HeldLease { lease, id });
         }
     }
 
     /// Continues the current upload, or starts one. An upload may outlive its batch and its handle.
     fn upload_a_piece(&mut self, id: u64) {
-        let Some(Uploading { mut upload, id, value, arrived }) = self.uploading.take() else {
+        let Some(PartialUpload { mut upload, id, value, arrived }) = self.uploading.take() else {
             let len = self.engine.upload_len_min() + self.random.below(40_000);
             let value = value(FILLER + id % 64, 0, len);
             let upload =
                 self.engine.upload(value.len()).expect("the value fits into a small cache");
-            self.uploading = Some(Uploading { upload, id: FILLER + id % 64, value, arrived: 0 });
+            self.uploading =
+                Some(PartialUpload { upload, id: FILLER + id % 64, value, arrived: 0 });
             return;
         };
         let next = value.len().min(arrived + 10_000);
@@ -522,7 +524,7 @@ impl<'t> Worker<'t> {
             return;
         }
         if next < value.len() {
-            self.uploading = Some(Uploading { upload, id, value, arrived: next });
+            self.uploading = Some(PartialUpload { upload, id, value, arrived: next });
             return;
         }
         let bytes = id.to_le_bytes();
@@ -570,6 +572,6 @@ fn no_value_is_torn_stale_or_lost_under_concurrent_operations() {
     for scenario in SCENARIOS {
         let test = Test::new(scenario);
         test.run(Duration::from_secs_f64(secs) / u32::try_from(SCENARIOS.len()).unwrap());
-        test.check_the_end();
+        test.check_final_state();
     }
 }
