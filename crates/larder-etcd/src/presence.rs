@@ -1,12 +1,12 @@
 //! The lease of a live process at the coordinator.
 
 use crate::GroupName;
-use crate::client::Etcd;
 use crate::client::requests::{
     KeyValue, Range, comparison, has_revision, has_value, number, put_request,
 };
+use crate::client::{Etcd, revision};
 use crate::records::{read_addresses, read_incarnation, write_addresses, write_incarnation};
-use larder_replica::{Addresses, CoordinatorError, Process};
+use larder_replica::{Addresses, CoordinatorError, Process, Revision};
 use serde_json::json;
 use std::fmt;
 use std::time::Duration;
@@ -82,18 +82,19 @@ impl Presence {
 
     /// Renews the lease, or requests a new one if it has expired. With a new lease, or if
     /// `must_check` is true, writes both keys if either is missing or has changed. Call this
-    /// several times within [`LEASE_SECS`] seconds.
+    /// several times within [`LEASE_SECS`] seconds. Returns a revision that the etcd server had
+    /// during the call.
     ///
     /// # Errors
     /// [`PresenceError`]. After a name conflict, nothing was written.
-    pub fn renew(&mut self, must_check: bool) -> Result<(), PresenceError> {
+    pub fn renew(&mut self, must_check: bool) -> Result<Revision, PresenceError> {
         let kept = match self.lease.take() {
-            Some(lease) => self.keep(lease)?.then_some(lease),
+            Some(lease) => self.keep(lease)?.map(|revision| (lease, revision)),
             None => None,
         };
         let lease = match kept {
-            Some(_) if self.is_written && !must_check => return Ok(()),
-            Some(lease) => lease,
+            Some((_, revision)) if self.is_written && !must_check => return Ok(revision),
+            Some((lease, _)) => lease,
             None => self.etcd.grant(LEASE_SECS)?,
         };
         (self.lease, self.is_written) = (Some(lease), false);
@@ -113,7 +114,7 @@ impl Presence {
             let done = self.etcd.transact(&comparisons, writes, &reads)?;
             if done.has_succeeded {
                 self.is_written = true;
-                return Ok(());
+                return Ok(done.revision);
             }
             // The lease is new, or an operator or another process has changed a key.
             let mut found = done.ranges.into_iter().map(|keys| keys.into_iter().next());
@@ -155,14 +156,15 @@ impl Presence {
         })
     }
 
-    /// Renews the lease. Returns false if it has expired.
-    fn keep(&mut self, lease: u64) -> Result<bool, CoordinatorError> {
+    /// Renews the lease. Returns the revision of etcd, or `None` if the lease has expired.
+    fn keep(&mut self, lease: u64) -> Result<Option<Revision>, CoordinatorError> {
         let answer = self.etcd.call("/v3/lease/keepalive", &json!({"ID": lease.to_string()}));
         // Retain the lease even after an error, because etcd may have renewed it.
         self.lease = Some(lease);
         let answer = answer?;
-        let left = answer.get("result").and_then(|result| number(result, "TTL"));
-        Ok(left.is_some_and(|left| left > 0))
+        let result = answer.get("result").unwrap_or(&answer);
+        let is_kept = number(result, "TTL").is_some_and(|left| left > 0);
+        is_kept.then(|| revision(result)).transpose()
     }
 
     /// Revokes the lease when the process shuts down.

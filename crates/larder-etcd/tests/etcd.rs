@@ -70,7 +70,9 @@ fn a_process_is_live_until_its_lease_ends() {
             Presence::new(server.client(), &named("0"), process, addresses(port))
         })
         .into();
-    presences.iter_mut().for_each(|presence| presence.renew(true).unwrap());
+    for presence in &mut presences {
+        presence.renew(true).unwrap();
+    }
     let mut group = server.group("0");
     let view = group.read().unwrap();
     assert!(view.is_live(&a) && view.is_live(&b));
@@ -176,7 +178,9 @@ fn the_list_of_servers_has_live_nodes_and_survives_a_short_absence() {
             Presence::new(server.client(), &named(group), &process, addresses(port))
         })
         .into();
-    presences.iter_mut().for_each(|presence| presence.renew(false).unwrap());
+    for presence in &mut presences {
+        presence.renew(false).unwrap();
+    }
     let list = update(&mut first);
     assert_eq!(list.version, 1);
     assert_eq!(list.servers, ["127.0.0.1:10", "127.0.0.1:20", "127.0.0.1:30"]);

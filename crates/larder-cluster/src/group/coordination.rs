@@ -3,7 +3,7 @@
 //! write the shard map and the list of servers for clients (`shard_map.rs`).
 
 use super::etcd_log::EtcdLog;
-use super::membership::Group;
+use super::membership::{Group, Renewal};
 use super::registration::{MembershipError, Registration};
 use crate::peers::Stop;
 use larder_etcd::{Etcd, EtcdGroup, EtcdSettings, IdentityFinder, LEASE_SECS, Presence};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a process renews its lease. The election simulation of `larder-replica`
 /// repeats this value (`tests/it/election/nodes.rs`).
-const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 5);
+const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 4);
 
 // When a leader fails, the promises that members made to it expire before its lease at etcd does,
 // so the promises never delay an election.
@@ -74,6 +74,7 @@ impl Coordination {
                     let idle = self.group.read(|member| member.idle_time(boot_millis()));
                     self.group.wait(Duration::from_millis(idle.clamp(1, 100)));
                 }
+                Some(Command::Read) if self.group.skip_read() => (),
                 Some(Command::Read) => {
                     let requested_at = Instant::now();
                     let view = read_group(&mut coordinator);
@@ -122,7 +123,8 @@ impl Coordination {
             let (start, seen) = (Instant::now(), self.group.keys_revision.load(Ordering::Relaxed));
             // Any change in etcd may concern the keys of this process, for example the lease of its
             // `live` key. A read of the group does not show that lease.
-            registration.renew(seen == 0 || seen != checked)?;
+            let revision = registration.renew(seen == 0 || seen != checked)?;
+            self.group.note_renewal(revision.map(|revision| Renewal { sent: start, revision }));
             checked = seen;
             let is_lost = || seen != 0 && self.group.keys_revision.load(Ordering::Relaxed) == 0;
             while !stop.is_set() && !is_lost() && start.elapsed() < LEASE_RENEWAL_INTERVAL {

@@ -9,13 +9,14 @@
 #![allow(clippy::print_stdout, reason = "the result of a measurement")]
 
 use super::{Coordination, Group, GroupConfig, ShardMapKeeper};
-use crate::peers::Stop;
+use crate::peers::{HEARTBEAT_INTERVAL, Stop};
 use larder_etcd::{ClusterIdentity, Etcd, EtcdSettings, EtcdShardMap, GroupName, IdentityFinder};
 use larder_operations::Tracker;
-use larder_replica::{Addresses, DoubtPolicy, ShardMap};
+use larder_replica::{Addresses, DoubtPolicy, ElectionPromise, ShardMap};
 use larder_store::eviction::SIZE_EXPONENT;
 use larder_store::journal::AckMode;
 use larder_store::{SizeClasses, erased, segment};
+use larder_support::clock::boot_millis;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -132,6 +133,20 @@ fn member(group: usize, node: usize, tracker: &Arc<Tracker>) -> Arc<Group> {
     Arc::new(Group::new(config, erased::Cache::new(cache.unwrap()), tracker))
 }
 
+/// Passes a heartbeat of a group's leader to the other members, and their acknowledgements to the
+/// leader.
+fn send_heartbeats(members: &[Arc<Group>]) {
+    let Some(leader) = members.iter().find(|member| member.leadership().is_some()) else { return };
+    let (process, sent) = (leader.me(), boot_millis());
+    let cas_end = leader.read(|member| member.heartbeat_cas_end(sent));
+    for follower in members.iter().filter(|member| !Arc::ptr_eq(member, leader)) {
+        let promises = follower.update(|member, now| member.note_heartbeat(&process, cas_end, now));
+        let promise = promises.then_some(ElectionPromise { sent, cas_end });
+        let follower = follower.me();
+        leader.update(|member, now| member.note_ack(now, &follower, Some(now), promise));
+    }
+}
+
 #[test]
 #[ignore = "long tier: loads etcd for half a minute"]
 fn etcd_load() {
@@ -185,6 +200,13 @@ fn etcd_load() {
             // The members of a real cluster do not start at the same moment either.
             std::thread::sleep(Duration::from_millis(20));
         }
+        let (of_groups, stopped) = (&members, &stop);
+        spawn(Box::new(move || {
+            while !stopped.is_set() {
+                of_groups.chunks(MEMBERS).for_each(send_heartbeats);
+                stopped.wait(HEARTBEAT_INTERVAL);
+            }
+        }));
         // In a real node, the thread that follows the leader reports that the node is ready.
         let leads = |group: &&Arc<Group>| {
             let elected = group.leadership_epoch();
@@ -199,7 +221,7 @@ fn etcd_load() {
             std::thread::sleep(Duration::from_millis(100));
         }
         // Wait until the list of servers is complete.
-        std::thread::sleep(Duration::from_secs(5));
+        std::thread::sleep(Duration::from_secs(15));
         let (start, before, cpu) = (Instant::now(), server.counters(), server.cpu_time());
         std::thread::sleep(MEASURED_TIME);
         let (cpu, after) = (server.cpu_time().saturating_sub(cpu), server.counters());

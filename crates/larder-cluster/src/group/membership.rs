@@ -63,6 +63,18 @@ const TRANSFER_PAUSE: Duration = Duration::from_millis(200);
 /// next leader.
 const TRANSFER_PUBLICATION_TIME: Millis = 2000;
 
+/// The age at which the last renewal of the lease no longer shows whether etcd has changed. It
+/// exceeds two intervals between renewals.
+const RENEWAL_AGE_MAX: Duration = Duration::from_millis(1100);
+
+/// A successful renewal of this process's lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renewal {
+    pub(super) sent: Instant,
+    /// The revision of etcd in the reply.
+    pub(super) revision: Revision,
+}
+
 /// The settings of a member of a group.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
@@ -127,6 +139,8 @@ pub struct Group {
     /// The revision of etcd at the last read of the group, if that read has shown both keys of this
     /// process, `live` and `nodes`; 0 otherwise.
     pub(super) keys_revision: AtomicU64,
+    /// The last renewal of this process's lease; `None` if it has failed.
+    renewal: Mutex<Option<Renewal>>,
     /// The cluster's identity.
     pub(crate) identity: Arc<ClusterIdentity>,
     /// The counters for this node's calls to etcd.
@@ -162,6 +176,7 @@ impl Group {
             journals: OnceLock::new(),
             joining: Mutex::default(),
             keys_revision: AtomicU64::new(0),
+            renewal: Mutex::default(),
             etcd: Arc::default(),
             discovery: Mutex::default(),
         }
@@ -513,6 +528,41 @@ impl Group {
     /// Returns the current role of this node.
     pub fn role(&self) -> Role {
         self.read(Member::role)
+    }
+
+    /// Notes a renewal of this process's lease; `None` if it has failed. If etcd has changed since
+    /// the last read of the group, requests a read.
+    pub(super) fn note_renewal(&self, renewal: Option<Renewal>) {
+        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = renewal;
+        let Some(Renewal { revision, .. }) = renewal else { return };
+        self.topology.note_unchanged(revision);
+        let seen = self.keys_revision.load(Ordering::Relaxed);
+        if seen != 0 && revision > seen {
+            self.update(|member, _| member.read_soon());
+        }
+    }
+
+    /// Skips the read of the group that is due, if this node follows a leader whose heartbeats it
+    /// receives, and if the last renewal of the lease has shown the revision of the last read.
+    /// Returns whether the read is skipped.
+    ///
+    /// A renewal proves less than a read: the etcd server may lag, or may have lost its leadership
+    /// within the last seconds. So a replica that answers lookups (`--read-lag`) skips no reads.
+    pub(super) fn skip_read(&self) -> bool {
+        let seen = self.keys_revision.load(Ordering::Relaxed);
+        let renewal = *self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_unchanged = renewal.is_some_and(|renewal| {
+            renewal.revision == seen && renewal.sent.elapsed() < RENEWAL_AGE_MAX
+        });
+        is_unchanged
+            && self.read_lag == 0
+            && self.update(|member, now| {
+                let may = member.may_skip_read(now);
+                if may {
+                    member.skip_read(now);
+                }
+                may
+            })
     }
 
     /// Returns whether the last read of the group has succeeded, and has shown this process.

@@ -4,6 +4,7 @@ use super::etcd_log::EtcdLog;
 use larder_etcd::{
     IdentityError, IdentityFinder, LEASE_SECS, NameConflict, OtherSecret, Presence, PresenceError,
 };
+use larder_replica::Revision;
 use std::time::{Duration, Instant};
 
 /// The pause between attempts to register. The process repeats the attempts while etcd has no
@@ -78,12 +79,13 @@ impl Registration {
     }
 
     /// Renews the lease, and if `must_check`, also repairs the keys of the process. Before the first
-    /// renewal, finds the identity of the cluster.
+    /// renewal, finds the identity of the cluster. Returns a revision that etcd had during the call,
+    /// or `None` if the lease was not renewed.
     ///
     /// # Errors
     /// The cluster's secret differs from this node's secret, or another process with this node's
     /// name still has its lease. If that process had ended, its lease would have expired.
-    pub(super) fn renew(&mut self, must_check: bool) -> Result<(), MembershipError> {
+    pub(super) fn renew(&mut self, must_check: bool) -> Result<Option<Revision>, MembershipError> {
         let found = match self.finder.find() {
             Err(IdentityError::OtherSecret(other)) => {
                 return Err(MembershipError::OtherSecret(other));
@@ -94,19 +96,23 @@ impl Registration {
         self.log.note(&found);
         match found {
             Ok(true) => {
-                self.renew_lease(must_check)?;
+                let revision = self.renew_lease(must_check)?;
                 self.is_waiting = self.gives_up_at.is_some();
+                return Ok(revision);
             }
             Ok(false) => self.is_waiting = true,
             // The node starts even if etcd does not answer.
             Err(_) => (),
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn renew_lease(&mut self, must_check: bool) -> Result<(), MembershipError> {
+    fn renew_lease(&mut self, must_check: bool) -> Result<Option<Revision>, MembershipError> {
         match self.presence.renew(must_check) {
-            Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
+            Ok(revision) => {
+                (self.is_complete, self.gives_up_at) = (true, None);
+                return Ok(Some(revision));
+            }
             // After an outage, etcd restarts all leases with their full lifetime.
             Err(PresenceError::Coordinator(_)) => {
                 if let Some(until) = &mut self.gives_up_at {
@@ -129,6 +135,6 @@ impl Registration {
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 }

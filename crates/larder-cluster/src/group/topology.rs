@@ -225,6 +225,15 @@ impl Topology {
         }
     }
 
+    /// Notes that the renewal of a lease has shown this revision of etcd. If the map was read at this
+    /// revision, its age makes no further read due for [`MAP_RENEWAL_AGE`] from now.
+    pub(super) fn note_unchanged(&self, revision: Revision) {
+        let mut known = self.known();
+        if known.etcd_revision == Some(revision) {
+            known.tried_at = Some(Instant::now());
+        }
+    }
+
     /// Returns whether the last read of the map has found a map, and no read of the group has
     /// failed since.
     pub(crate) fn is_confirmed(&self) -> bool {

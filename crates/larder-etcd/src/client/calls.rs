@@ -397,7 +397,7 @@ impl Etcd {
 }
 
 /// Returns the revision of etcd in the header of a reply.
-fn revision(answer: &Value) -> Result<u64, CoordinatorError> {
+pub(crate) fn revision(answer: &Value) -> Result<u64, CoordinatorError> {
     let found = answer.get("header").and_then(|header| number(header, "revision"));
     found.ok_or(CoordinatorError::MalformedReply("the revision"))
 }

@@ -6,7 +6,7 @@ mod login;
 pub(crate) mod requests;
 mod settings;
 
-pub(crate) use calls::EarlierValue;
+pub(crate) use calls::{EarlierValue, revision};
 pub use calls::{Etcd, TimeLimits};
 pub use counters::EtcdCounters;
 pub use login::Login;

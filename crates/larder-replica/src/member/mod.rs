@@ -31,6 +31,7 @@
 mod cas;
 mod interface;
 mod leader_lease;
+mod promises;
 
 use crate::group::{EPOCH_MAX, GroupView, Process, Record, Revision, TransferRequest};
 use crate::time::{Millis, PauseWatch};
@@ -46,8 +47,11 @@ pub const LEADER_LEASE: Millis = 1000;
 /// How long an election promise lasts after the member has received the heartbeat. It exceeds
 /// [`LEADER_LEASE`] to allow for clocks that run at different rates.
 pub const PROMISE_TIME: Millis = 1250;
-/// The interval at which a leader reads the group from the coordinator.
+/// The interval at which a leader reads the group from the coordinator if another member in sync
+/// has not answered its heartbeats with a promise for this time.
 const LEADER_READ_INTERVAL: Millis = 300;
+/// The interval at which a leader with recent promises of all members in sync reads the group.
+const PROMISED_READ_INTERVAL: Millis = 800;
 /// The interval at which the other members read the group from the coordinator.
 const FOLLOWER_READ_INTERVAL: Millis = 500;
 /// The pause after a failed request to the coordinator.
@@ -73,7 +77,7 @@ pub const TRANSFER_HOLD_MAX: Millis = 300;
 
 // A former leader stops answering before its followers' promises end. A leader reads its record
 // again before its lease ends.
-const _: () = assert!(LEADER_LEASE < PROMISE_TIME && LEADER_READ_INTERVAL < LEADER_LEASE);
+const _: () = assert!(LEADER_LEASE < PROMISE_TIME && PROMISED_READ_INTERVAL < LEADER_LEASE);
 
 /// Returns whether a member counts as in sync if it has all changes up to `synced_until`.
 #[must_use]
@@ -287,41 +291,6 @@ impl Member {
         self.confirmed_at
     }
 
-    /// Returns the time until which this member may answer requests as the leader: `Millis::MAX` if
-    /// there is no limit, 0 if it may not answer any.
-    #[must_use]
-    pub fn serves_until(&self) -> Millis {
-        let Some(record) = self.view.record.as_ref().filter(|_| self.leads()) else { return 0 };
-        // While the swap of a transfer is pending, the next leader may already draw the CAS values
-        // that this leader would draw.
-        if self.transfer.is_some() || self.may_have_transferred() && !self.serves_in_doubt() {
-            return 0;
-        }
-        if self.serves_in_doubt() {
-            return Millis::MAX;
-        }
-        let pending_swaps = self.pending_swaps.iter().flat_map(|(_, record)| &record.in_sync);
-        let others = record.in_sync.iter().chain(pending_swaps);
-        let others = others.filter(|process| **process != self.settings.me);
-        let promised = others.map(|other| self.promises.get(other).copied()).min();
-        // If no other member is in sync, no election promise is needed.
-        let promised = promised.unwrap_or(Some(Millis::MAX));
-        let promised = promised.map(|sent| sent.min(self.promises_count_until()));
-        self.confirmed_at.max(promised).map_or(0, |since| since.saturating_add(LEADER_LEASE))
-    }
-
-    /// Returns the latest send time of a heartbeat whose promises count.
-    fn promises_count_until(&self) -> Millis {
-        let pending_swaps = self.pending_swaps.iter().map(|(_, record)| record);
-        let records = self.view.record.iter().chain(pending_swaps);
-        let limit = records.filter_map(|record| record.unclean_after).min();
-        limit.map_or(Millis::MAX, |limit| self.leader_lease.promises_count_until(limit))
-    }
-
-    fn serves_in_doubt(&self) -> bool {
-        self.settings.doubt == DoubtPolicy::Serve
-    }
-
     /// Returns whether a pending swap of this leader names another member as the leader.
     #[must_use]
     pub fn may_have_transferred(&self) -> bool {
@@ -349,7 +318,7 @@ impl Member {
             self.pending_swaps.push(swap);
             return Some(Command::Swap(self.view.revision, record));
         }
-        (now >= self.next_read).then(|| {
+        (now >= self.read_due_at()).then(|| {
             self.requested_at = now;
             Command::Read
         })
@@ -359,12 +328,40 @@ impl Member {
     /// due earlier.
     #[must_use]
     pub fn idle_time(&self, now: Millis) -> Millis {
-        self.next_read.saturating_sub(now)
+        self.read_due_at().saturating_sub(now)
+    }
+
+    /// Returns the time at which the next read is due. Recent promises defer the reads of a leader
+    /// whose last request has confirmed it.
+    fn read_due_at(&self) -> Millis {
+        let is_confirmed = self.next_read > 0 && self.confirmed_at == Some(self.requested_at);
+        let record = self.view.record.as_ref().filter(|_| self.leads() && is_confirmed);
+        let Some(promised_at) = record.and_then(|record| self.promised_at(record)) else {
+            return self.next_read;
+        };
+        let deferred = promised_at.saturating_add(LEADER_READ_INTERVAL);
+        self.next_read.max(deferred.min(self.requested_at + PROMISED_READ_INTERVAL))
     }
 
     /// Makes a read of the group due now.
     pub fn read_soon(&mut self) {
         self.next_read = 0;
+    }
+
+    /// Returns whether this member may skip the read that is due if the coordinator has not changed
+    /// since the last one: it follows a leader that has a lease and sends heartbeats, and no event
+    /// has requested the read.
+    #[must_use]
+    pub fn may_skip_read(&self, now: Millis) -> bool {
+        let leader = self.view.record.as_ref().map(|record| &record.leader);
+        let follows = leader.is_some_and(|leader| self.view.is_live(leader) && !self.leads());
+        let is_requested = self.next_read == 0;
+        self.has_view && follows && self.hears_leader(now) && !is_requested
+    }
+
+    /// Skips the read that is due. The next one is due after the usual interval.
+    pub fn skip_read(&mut self, now: Millis) {
+        self.next_read = now + FOLLOWER_READ_INTERVAL;
     }
 
     /// Returns the record that should replace the current one; `None` to keep the current one.
@@ -694,28 +691,6 @@ impl Member {
     /// Records that the leader has accepted a connection. Resets the count of refusals.
     pub fn note_connected(&mut self) {
         self.refusals = (0, 0);
-    }
-
-    /// Returns whether this member's election promise to its leader is still in force. Each
-    /// heartbeat that this member answers with a promise renews it for [`PROMISE_TIME`].
-    #[must_use]
-    pub fn hears_leader(&self, now: Millis) -> bool {
-        now < self.promised_until
-    }
-
-    /// Handles a heartbeat of a leader. `cas_end` is the end of the CAS range in the heartbeat.
-    /// Returns whether this member promises not to stand for election for [`PROMISE_TIME`], and to
-    /// draw no CAS value below `cas_end` if it is elected.
-    pub fn note_heartbeat(&mut self, leader: &Process, cas_end: u64, now: Millis) -> bool {
-        self.cas.note_end(cas_end);
-        let is_followed = self.view.record.as_ref().is_some_and(|record| record.leader == *leader);
-        // Make no promise while a swap is pending. The swap may be an election of this member with
-        // a range of CAS values below `cas_end`.
-        let may_promise = is_followed && self.pending_swaps.is_empty();
-        if may_promise {
-            self.promised_until = self.promised_until.max(now + PROMISE_TIME);
-        }
-        may_promise
     }
 
     /// Handles a member's acknowledgement of a heartbeat. `synced_until` is the time up to which

@@ -27,8 +27,11 @@ pub(super) const REQUEST_TIMEOUT: u64 = 600;
 /// `larder-etcd`).
 pub(super) const LEASE: u64 = 2000;
 /// The interval between lease renewals. Derived from `LEASE_RENEWAL_INTERVAL`
-/// (`group/coordination.rs` of `larder-cluster`): 400 ms, plus 100 ms for the request.
-pub(super) const LEASE_RENEWAL_INTERVAL: u64 = 500;
+/// (`group/coordination.rs` of `larder-cluster`): 500 ms, plus 100 ms for the request.
+pub(super) const LEASE_RENEWAL_INTERVAL: u64 = 600;
+/// The age at which a renewal no longer shows whether the coordinator has changed. Equal to
+/// `RENEWAL_AGE_MAX` (`group/membership.rs` of `larder-cluster`).
+pub(super) const RENEWAL_AGE_MAX: u64 = 1100;
 /// The interval between heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
 /// `larder-cluster`).
 pub(super) const HEARTBEAT_INTERVAL: u64 = 100;
@@ -45,6 +48,10 @@ pub(super) enum Answer {
     Read(GroupView),
     Swapped(Option<Revision>),
 }
+
+/// The revision of the record, and the live processes. In etcd, the revision of the whole store
+/// stands for both.
+pub(super) type CoordinatorState = (Revision, BTreeMap<String, u64>);
 
 /// A request to the coordinator.
 pub(super) struct PendingRequest {
@@ -65,6 +72,11 @@ pub(super) struct Node {
     pub(super) paused_until: u64,
     pub(super) next_heartbeat: u64,
     pub(super) next_lease: u64,
+    /// The coordinator's state in the last read.
+    pub(super) seen: Option<CoordinatorState>,
+    /// The time of the last renewal of the lease, and the coordinator's state at that time. `None`
+    /// if the renewal has failed.
+    pub(super) renewed: Option<(u64, CoordinatorState)>,
     /// The connection to the leader.
     pub(super) connected: Option<Connection>,
     pub(super) next_connect: u64,

@@ -28,6 +28,8 @@ impl World {
             paused_until: 0,
             next_heartbeat: 0,
             next_lease: 0,
+            seen: None,
+            renewed: None,
             connected: None,
             next_connect: 0,
             changes: Changes::new(),
@@ -106,6 +108,7 @@ impl World {
         node.member =
             Some(Member::new(MemberSettings { me, doubt: DoubtPolicy::Stop, unclean_after }));
         (node.request, node.connected, node.next_lease) = (None, None, 0);
+        (node.seen, node.renewed) = (None, None);
         (node.changes, node.ready_epoch) = (Changes::new(), None);
         // With a probability of 1/2, the counter survives the restart, as in a process that
         // restores its items from a memory region.
@@ -216,16 +219,18 @@ impl World {
         }
     }
 
+    /// Returns the processes with a lease, as a map from the node to the incarnation.
+    fn live(&self) -> BTreeMap<String, u64> {
+        let leases = self.leases.iter();
+        leases.map(|(node, (incarnation, _))| (node.clone(), *incarnation)).collect()
+    }
+
     pub(super) fn answer(&mut self, requester: usize, command: Command) -> Answer {
         match command {
             Command::Read => Answer::Read(GroupView {
                 record: self.record.clone(),
                 revision: self.revision,
-                live: self
-                    .leases
-                    .iter()
-                    .map(|(node, (incarnation, _))| (node.clone(), *incarnation))
-                    .collect(),
+                live: self.live(),
                 ..GroupView::default()
             }),
             Command::Swap(revision, _) if revision != self.revision => Answer::Swapped(None),
@@ -294,11 +299,17 @@ impl World {
         if let Some(request) = node.request.take() {
             match request.answer {
                 Some((arrives, answer)) if arrives <= time => match answer {
-                    Answer::Read(view) => member.handle_view(now, Some(view)),
+                    Answer::Read(view) => {
+                        node.seen = Some((view.revision, view.live.clone()));
+                        member.handle_view(now, Some(view));
+                    }
                     Answer::Swapped(revision) => member.handle_swap(now, Some(revision)),
                 },
                 answer if request.times_out <= time => match request.command {
-                    Command::Read => member.handle_view(now, None),
+                    Command::Read => {
+                        node.seen = None;
+                        member.handle_view(now, None);
+                    }
                     Command::Swap(..) => {
                         member.handle_swap(now, None);
                         if answer.is_none() {
@@ -312,6 +323,12 @@ impl World {
         if node.request.is_none()
             && let Some(command) = next_command(member, now, node.next_cas)
         {
+            let is_unchanged = node.renewed.as_ref().is_some_and(|(at, state)| {
+                node.seen.as_ref() == Some(state) && time - at < RENEWAL_AGE_MAX
+            });
+            if command == Command::Read && is_unchanged && member.may_skip_read(now) {
+                return member.skip_read(now);
+            }
             let (arrives, times_out) = (time + delay, time + REQUEST_TIMEOUT);
             node.request = Some(PendingRequest { command, arrives, answer: None, times_out });
         }
@@ -320,13 +337,25 @@ impl World {
     pub(super) fn renew_lease(&mut self, number: usize) {
         let is_reached = self.reaches_coordinator(number);
         let node = &mut self.nodes[number];
-        if node.next_lease > self.time || !is_reached {
+        if node.next_lease > self.time {
+            return;
+        }
+        if !is_reached {
+            node.renewed = None;
             return;
         }
         node.next_lease = self.time + LEASE_RENEWAL_INTERVAL;
         if let Some(process) = node.process() {
             self.leases.insert(process.node, (process.incarnation, self.time + LEASE));
         }
+        let state = (self.revision, self.live());
+        let node = &mut self.nodes[number];
+        if let Some(member) = &mut node.member
+            && node.seen.as_ref().is_some_and(|seen| *seen != state)
+        {
+            member.read_soon();
+        }
+        node.renewed = Some((self.time, state));
     }
 
     pub(super) fn may_answer(&self, number: usize) -> bool {
