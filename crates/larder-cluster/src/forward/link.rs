@@ -340,7 +340,7 @@ impl Link {
         leases.is_stalled().then_some(Timeout::LeaderStalled)
     }
 
-    /// Sends messages about changed items to the clients that have cached the items.
+    /// Sends messages about changed items to the clients that track them.
     fn note_changes(&self, changed: &Invalidated<'_>) -> Result<(), FrameError> {
         let Some(tracker) = &self.tracker else { return Ok(()) };
         let _wakes = DeferredWakes::begin();
@@ -436,8 +436,8 @@ impl Link {
             || lock(&self.output).leases.have_ended(boot_millis())
     }
 
-    /// Waits until the peer can no longer execute requests of this closed connection, or this node
-    /// shuts down. Then gives requests without a complete reply the outcome
+    /// Waits until the peer can no longer execute requests of this closed connection, or until this
+    /// node shuts down. Then gives requests without a complete reply the outcome
     /// [`ForwardOutcome::ConnectionLost`]: the peer may have executed them.
     pub(super) fn await_end(&self, stop: &Stop) {
         while self.has_unanswered() && !self.has_ended() && !stop.is_set() {

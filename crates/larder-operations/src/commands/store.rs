@@ -53,8 +53,8 @@ pub struct Store<'v> {
     /// The expiry of the item that `Append` or `Prepend` creates if the key has no item; `None`
     /// creates no item.
     pub create: Option<Expiry>,
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],

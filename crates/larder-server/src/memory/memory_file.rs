@@ -346,7 +346,7 @@ fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileErr
     Ok(())
 }
 
-/// Removes the image. Call this before the first change of the cache. Otherwise a later restart
+/// Removes the image. Call this before the first change to the cache. Otherwise a later restart
 /// could restore items that were deleted after the current start.
 ///
 /// # Errors

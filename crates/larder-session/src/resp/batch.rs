@@ -117,7 +117,7 @@ pub(super) enum BatchEnd<'b> {
     Nothing {
         consumed: usize,
     },
-    /// An incomplete request. At least `wanted` of its bytes have not arrived.
+    /// An incomplete request. At least `wanted` more bytes of it must arrive.
     Incomplete {
         wanted: usize,
     },

@@ -500,7 +500,8 @@ mod tests {
         assert_eq!(state(&position), AckState::Acknowledged);
         let late = acks.position(under_way, (0, 1), 0, None);
         assert_eq!(state(&late), AckState::Lost, "its batch had not ended");
-        // In the next term, a reply waits when the leader is deposed.
+        // In the next term, a reply is still waiting when the leader is deposed, so all replies of
+        // that term are lost.
         acks.require(7);
         let first = acks.position(acks.term(), (0, 2), 0, None);
         acks.note(7, &[2], 0);

@@ -136,8 +136,8 @@ impl Handle {
         let written = match outcome {
             Outcome::WrittenBlock(written) => Some(written),
             Outcome::Failed => None,
-            // Put the write buffer back, for the next threads of this process or for the next
-            // process.
+            // Put the write buffer back. The tier's threads write it when they are started again,
+            // in this process or in the next one.
             Outcome::Stopped => return flash.queue.push(segment, chained),
         };
         let evicted = self.switch_words(&shared, flash, &owned, written);
