@@ -112,7 +112,7 @@ fn call_while_waiting(
     });
     let took = start_time.elapsed();
     assert!(took < MILLIS(2000), "{took:?}");
-    // Checks that the read permit is free for the next call.
+    // The next call must find the read permit free.
     thread::scope(|scope| {
         let call = scope.spawn(|| get(&client, "z"));
         thread::sleep(MILLIS(20));

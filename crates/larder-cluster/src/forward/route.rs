@@ -274,9 +274,9 @@ mod tests {
         }
     }
 
-    /// Checks that a session is woken when the reply that it waits for arrives, even if this is not
-    /// the reply to its oldest batch. After a change of owner, a client's requests may reach the
-    /// new owner out of order.
+    /// Checks that a session is woken when the reply that it waits for arrives, even if an older
+    /// batch of the session has no reply yet. After a change of owner, a client's requests may
+    /// reach the new owner out of order.
     #[test]
     fn a_session_is_woken_for_the_answer_that_it_waits_for() {
         let forwarder = Forwarder::default();
@@ -431,8 +431,8 @@ mod tests {
         assert_eq!(route.take(second, &mut Vec::new()), ForwardOutcome::Pending);
     }
 
-    /// A session may find the connection before it is retired, and send its requests after the
-    /// connection has found no unanswered request.
+    /// A session may look up the connection before the connection is retired, and send its requests
+    /// only after the connection's reading thread has found no unanswered request and has ended.
     #[test]
     fn the_end_of_a_retired_connection_spares_requests_that_come_too_late() {
         let forwarder = Forwarder::default();

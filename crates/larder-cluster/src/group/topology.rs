@@ -454,7 +454,7 @@ mod tests {
         assert!(!topology.has_one_of(&next.slots) && topology.has_unused_release(Some(7)));
         topology.revoke_release(map.clone(), 3);
         assert!(topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));
-        // A release ends with its leadership.
+        // A release is valid only in the leadership that has made it.
         assert!(topology.release(&next.slots, "1", 7));
         assert!(!topology.has_unused_release(Some(8)) && topology.has_one_of(&next.slots));
         assert!(topology.release(&next.slots, "1", 8));
@@ -485,7 +485,8 @@ mod tests {
         assert!(is_due(), "the map is old");
         topology.note_etcd_revision(now, Some(7));
         assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE), "nothing has changed");
-        // A late reply does not make the map older, and an earlier revision proves nothing.
+        // A late reply must not make the map count as older, and an earlier revision of etcd must
+        // have no effect.
         topology.note_etcd_revision(old, Some(7));
         topology.note_etcd_revision(now, Some(6));
         assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE));
@@ -500,7 +501,7 @@ mod tests {
         topology.note_etcd_revision(now, Some(8));
         let is_current = topology.is_current(MAP_RENEWAL_AGE);
         assert!(is_due() && !is_current, "after a failed read, an equal revision proves nothing");
-        // An attempt without success delays the next one.
+        // A failed attempt delays the next attempt.
         topology.note_attempt();
         assert!(!is_due());
     }

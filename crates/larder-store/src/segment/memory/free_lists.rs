@@ -249,7 +249,7 @@ mod tests {
         let (pool, epoch, mut lists) = (Pool::new(1 << 30), Epoch::new(), FreeLists::default());
         for round in 0..4 {
             (0..YOUNG_MIN).for_each(|i| lists.add(64, block(i)));
-            // The reader started in the epoch that the first round ended.
+            // A reader has been pinned since the epoch of the first round, so no block is ready.
             lists.advance(&pool, &epoch, || 1);
             assert_eq!(lists.take(&pool, 64), None, "round {round}");
         }
