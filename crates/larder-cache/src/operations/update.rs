@@ -133,7 +133,7 @@ impl Claim<'_> {
         match exchanged {
             Ok(is_same) => {
                 if is_same && new.value.is_some() {
-                    // All items belong to one class of the statistics.
+                    // Count in class 0, because all items belong to one class of the statistics.
                     context.counters.class(Some(0), |class| class.cmd_set.add(1));
                 }
                 Ok(is_same)

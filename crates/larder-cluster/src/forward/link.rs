@@ -108,7 +108,8 @@ pub(super) fn connect(
     }
     stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    // A request must not take effect long after this node has reported it as failed.
+    // Discard late bytes, because a request must not take effect long after this node has reported
+    // it as failed.
     stream.discard_late_bytes(WRITE_TIMEOUT)?;
     let leases = LinkLeases::new(identity.time, millis(handshake_time), boot_millis());
     let link = Arc::new(Link::new(stream, tracker.cloned(), leases));
@@ -351,7 +352,7 @@ impl Link {
     }
 
     fn distribute(&self, route: u64, end: ReplyEnd, bytes: &[u8]) {
-        // The session may have ended.
+        // If the session has ended, it needs no reply.
         let Some(session) = lock(&self.routes).get(&route).cloned() else { return };
         let mut state = lock(&session);
         if state.route != Some(route) {

@@ -60,7 +60,8 @@ impl RemoteRoute {
         lock(&self.state).route = Some(route);
         lock(&link.routes).insert(route, Arc::clone(&self.state));
         self.open_route = Some((Arc::clone(&link), route));
-        // The connection's retirement may have ended before the connection found the request.
+        // If the retired connection ended before it received this conversation, no reply would
+        // arrive.
         if link.is_over() || lock(&link.output).is_closed {
             self.leave();
             return None;
@@ -211,7 +212,8 @@ impl RemoteRoute {
             drop(state);
             return self.forwarder.wait(&self.state, Duration::ZERO);
         };
-        // The peer pauses its replies when it has sent too many bytes since the last `Continue`.
+        // Send `Continue` in time: without it, the peer pauses its replies when it has sent too
+        // many bytes.
         let received = lock(&self.state).received;
         if received >= CREDIT_AFTER {
             lock(&self.state).received = 0;

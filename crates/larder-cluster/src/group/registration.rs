@@ -98,7 +98,7 @@ impl Registration {
                 self.is_waiting = self.gives_up_at.is_some();
             }
             Ok(false) => self.is_waiting = true,
-            // The node starts even if etcd does not answer.
+            // Ignore the error, because the node must start even if etcd does not answer.
             Err(_) => (),
         }
         Ok(())
@@ -107,7 +107,8 @@ impl Registration {
     fn renew_lease(&mut self, must_check: bool) -> Result<(), MembershipError> {
         match self.presence.renew(must_check) {
             Ok(()) => (self.is_complete, self.gives_up_at) = (true, None),
-            // After an outage, etcd restarts all leases with their full lifetime.
+            // Wait longer before giving up: after an outage, etcd restarts all leases with their
+            // full lifetime.
             Err(PresenceError::Coordinator(_)) => {
                 if let Some(until) = &mut self.gives_up_at {
                     let lifetime = Duration::from_secs(LEASE_SECS);

@@ -172,7 +172,7 @@ impl Topology {
     /// Returns the leader of another group, or `None` if it is unknown, or if the group neither
     /// owns nor will import slots.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
-        // A group without slots may have shut down.
+        // Ignore a group without slots, because its nodes may have shut down.
         let known = self.known();
         known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
@@ -216,7 +216,8 @@ impl Topology {
                 drop(known);
                 self.changed.notify_all();
             }
-            // The map was read after this revision.
+            // The map was read after this revision, so the revision neither confirms the map nor
+            // requires a read.
             (Some(seen), Some(revision)) if seen > revision => (),
             _ => {
                 known.is_due = true;
@@ -333,7 +334,8 @@ impl Topology {
                 .for_each(|(stored, owner)| stored.store(owner.0, Ordering::Release));
             self.is_divided.store(is_divided, Ordering::Release);
             self.version.fetch_add(1, Ordering::AcqRel);
-            // The new owners do not know which items clients have cached.
+            // Report a change of all items, because the new owners do not know which items the
+            // clients have cached.
             self.tracker.note_flush();
         }
     }
@@ -416,7 +418,7 @@ impl GroupMap for Topology {
             if version.is_multiple_of(2) {
                 return version;
             }
-            // The owners are changing.
+            // The version is odd while the owners change, so wait for the end of the change.
             std::thread::yield_now();
         }
     }

@@ -142,7 +142,8 @@ impl Handle {
         };
         let evicted = self.switch_words(&shared, flash, &owned, written);
         if let Some(written) = written {
-            // The count of reads has kept the page from being emptied until now.
+            // The page may be emptied from now on: until now, the count of reads has prevented
+            // this.
             let page = Page::new(shared.table(), written.page as usize);
             page.reads().fetch_sub(1, Ordering::AcqRel);
         }

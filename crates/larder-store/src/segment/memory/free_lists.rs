@@ -196,7 +196,8 @@ impl Pool {
     #[cold]
     fn take(&self, len: usize, into: &mut Vec<FreeBlock>) {
         let mut lists = self.lists();
-        // Another handle may have cleared the pool since the caller read the count.
+        // The list is missing if another handle has cleared the pool since the caller read the
+        // count.
         let Some(list) = lists.by_len.get_mut(len / LEN_UNIT) else { return };
         let rest = list.len().saturating_sub(share(len));
         let before = into.len();
