@@ -19,8 +19,8 @@ pub enum Update<V> {
     /// Stores a value with the expiry and the tags of the old value. If there is no old value, the
     /// new value has neither.
     Replace(V),
-    /// Stores a value with options, like [`Cache::insert_with`]. The expiry and the tags of the old
-    /// value are discarded.
+    /// Stores a value with options, as [`Cache::insert_with`] does. The expiry and the tags of the
+    /// old value are discarded.
     Insert(V, InsertOptions),
 }
 

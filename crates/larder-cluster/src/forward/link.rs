@@ -197,7 +197,7 @@ impl Link {
 
     /// Grants a lease, which the writer sends before further output. After a heartbeat from the
     /// leader, `heartbeat` contains the heartbeat's send time and the number of bytes that the
-    /// leader had read by then.
+    /// leader had read at this time.
     fn renew_lease(&self, heartbeat: Option<(Millis, u64)>) {
         let (now, output) = (boot_millis(), &mut *lock(&self.output));
         if let Some((sent, received)) = heartbeat {

@@ -205,8 +205,8 @@ impl Topology {
     /// Records the revision of etcd that a read of the group returned, or `None` if the read
     /// failed. etcd had this revision at `requested_at` or later. If the map was read at the same
     /// revision, no key has changed since, so the map counts as read at `requested_at`. If the
-    /// revision is later, requests a read of the map. After a failed read, an equal revision proves
-    /// nothing: etcd may have been restored from a backup.
+    /// revision is later, requests a read of the map. After a failed read, an equal revision does
+    /// not confirm the map: etcd may have been restored from a backup.
     pub(crate) fn note_etcd_revision(&self, requested_at: Instant, revision: Option<Revision>) {
         let mut known = self.known();
         match (known.etcd_revision, revision) {
