@@ -362,9 +362,9 @@ def a_follower_behind_a_slow_link_leaves_the_sync():
 
 @contextmanager
 def slots_move(unused=None):
-    """Provides two groups for a `with` block. The block cuts links while half of the slots move from the first to the
-    second group. Afterwards, the function checks that the slots have moved, that each node finds all items, and that no
-    confirmed change is lost. Clients do not use the leader of the group `unused`."""
+    """Provides two groups for a `with` block. The block starts a migration of half of the slots from the first to the
+    second group, and cuts links. Afterwards, the function checks that the slots have moved, that each node finds all
+    items, and that no confirmed change is lost. Clients do not use the leader of the group `unused`."""
     with TwoGroups("--ack", "writes") as net:
         cut = [] if unused is None else [net.leader(unused)]
         used = [node for node in net if node not in cut]
