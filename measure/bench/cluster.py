@@ -90,7 +90,7 @@ class Asker(threading.Thread):
 def losses(etcd, count, how, rate=0):
     """Kills or pauses the leader, or transfers leadership, `count` times. For each loss and follower, returns the
     longest wait for a reply in seconds and the number of failed requests. If `rate` is not 0, a load of this many
-    requests per second runs at the same time. Also returns how many of its requests are answered per second."""
+    requests per second runs at the same time. Also returns how many of the load's requests are answered per second."""
     gaps, errors, answered = [], [], []
     with Group(etcd, 3, "--cluster", how) as group:
         for _ in range(count):

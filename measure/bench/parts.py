@@ -92,8 +92,8 @@ def tails():
 
 
 def growth():
-    """Measures the latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum. Measures it
-    while the index grows from empty to ten million items, under eviction, and in comparable steady states."""
+    """Measures the latency of a batch of 16 sets on the engine alone, in ns: p50, p99, p99.9 and maximum. Measures the
+    latency while the index grows from empty to ten million items, under eviction, and in comparable steady states."""
     found = {}
     for _ in range(7):
         for line in output([EXAMPLES / "growth"]).splitlines():
@@ -147,10 +147,10 @@ def live_share(length, memory_mb=128, key_len=13, sets=4_000_000):
 
 
 def hitratio(quick=False):
-    """Measures miss ratios of the named workloads, with one server thread and, unless `quick` is true, with four. The
-    load sends batches round-robin over four connections, so that every thread receives requests. Server and load never
-    run at the same time, so one core suffices for both, and the measurements with both numbers of threads run in
-    parallel."""
+    """Measures miss ratios of the workloads of `bench.workloads` with one server thread, and also with four unless
+    `quick` is true. The load sends batches round-robin over four connections, so that every thread receives requests.
+    Server and load never run at the same time, so one core suffices for both, and the measurements with both numbers of
+    threads run in parallel."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     threads = (1,) if quick else THREADS
     names = ",".join(QUICK if quick else WORKLOADS)

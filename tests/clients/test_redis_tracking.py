@@ -104,7 +104,8 @@ def of_redirected_messages(reader, writer, other):
 
 
 def of_messages_to_resp3(reader, writer, other):
-    """Yields the same as `of_redirected_messages`, but for a RESP3 connection, which need not subscribe."""
+    """Yields the same replies and messages as `of_redirected_messages`, but redirects the messages to a RESP3
+    connection, which need not subscribe."""
     other.ask("HELLO 3", "CLIENT ID")
     yield reader.ask(f"CLIENT TRACKING ON REDIRECT {other.number}", "GET a"), writer.ask("SET a 1"), reader.ask(), other.ask()
     yield reader.ask("GET a"), other.ask("CLIENT TRACKING ON", "CLIENT TRACKING OFF"), writer.ask("SET a 1"), other.ask()

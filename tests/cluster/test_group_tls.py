@@ -33,7 +33,8 @@ def text(value):
 
 
 def hello(node, group):
-    """Returns the first frame of a member that forwards requests (`larder-replica/src/frame`)."""
+    """Returns the first frame that a member sends on a connection for forwarded requests
+    (`larder-replica/src/frame`)."""
     member = b"\x01" + text(group) + bytes(8 + 16)
     body = b"\x01" + struct.pack("<H", 6) + bytes(32) + text(node) + member + b"\x02" + bytes(8)
     return struct.pack("<II", len(body), zlib.crc32(body)) + body

@@ -37,7 +37,7 @@ def test_each_node_logs_in_once(locked, tmp_path):
     password.write_text("root:secret\n")
     with Group(locked, 6, "--cluster", "logins", "--etcd-password", str(password)) as group:
         assert client(group.followers()[0]).set("a", "1")
-        # A login can time out on a busy machine.
+        # Allow further logins, because a login can time out on a busy machine.
         assert 6 <= sum(logins(locked)) <= 12, logins(locked)
         before = logins(locked)[0]
         # A change of the password invalidates all tokens.
@@ -106,7 +106,7 @@ def test_the_secret_is_replaced_while_all_nodes_are_stopped(etcd, secrets):
     with Group(etcd, 1, "--cluster", "secret", "--cluster-secret", one):
         done, shown = larder(etcd, "set-secret", "secret", other)
         assert not done and "stop all nodes" in shown, shown
-    # A node revokes its lease when it exits.
+    # The node has revoked its lease at its exit, so no node is live and the operator can replace the secret.
     assert larder(etcd, "set-secret", "secret", other) == (True, "cluster secret has a new secret: its nodes can start")
     assert "has another secret" in refusal(etcd, "n1", "--cluster", "secret", "--cluster-secret", one)
     with Group(etcd, 1, "--cluster", "secret", "--cluster-secret", other) as group:

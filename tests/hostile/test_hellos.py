@@ -107,7 +107,8 @@ def test_clients_without_tls_do_not_wait_for_handshakes(server):
     with server.connect() as plain:
         for _ in range(ROUNDS):
             with silent_connections(server, others=1) as socks, select.epoll() as ready:
-                # epoll reports descriptors in the order in which they became ready.
+                # epoll reports descriptors in the order in which they became ready, which is the order of the server's
+                # replies.
                 for sock in (*socks, plain):
                     ready.register(sock, select.EPOLLIN | select.EPOLLET)
                 with paused(server):

@@ -306,8 +306,8 @@ def test_a_refused_request_keeps_its_connection(start):
 
 
 def test_a_body_that_was_asked_for_is_received_even_if_it_is_refused(start):
-    """After `100 Continue`, the server receives a body of unknown length, and rejects it only when it has become too
-    long."""
+    """After `100 Continue`, the server receives a body of unknown length, and rejects the body only when its length
+    exceeds the limit."""
     with start(http=True) as server, peer(server) as sock, sock.makefile("rb") as reader:
         head = ["PUT /v1/keys/a HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", "Expect: 100-continue", "", ""]
         sock.sendall("\r\n".join(head).encode())
@@ -338,8 +338,8 @@ def frames(sock):
 
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_no_request_of_many_is_cut_off(start, is_paused):
-    """Requests wait for memory. On a slow machine, the server may reject requests that wait for too long. After a
-    pause, it finds all requests at the same time."""
+    """The requests have to wait for memory. On a slow machine, the server may reject requests that wait for too long.
+    If the test pauses the server, the server receives all requests at the same time."""
     with start("-m", "64", "-t", "2", http=True) as server:
         with server.connect() as sock:
             sock.sendall(b"set a 0 0 2\r\nhi\r\n")
@@ -367,8 +367,8 @@ def test_no_request_of_many_is_cut_off(start, is_paused):
 
 
 def last_accepted_of_replaced(server):
-    """Opens a connection that another connection replaces. Returns the last stream that the server has accepted on it,
-    according to its GOAWAY frames."""
+    """Opens a connection that another connection replaces. Returns the last stream that the server has accepted on the
+    replaced connection, according to the GOAWAY frames."""
     first = Peer(server.http_address)
     first.get("/v1/keys/a")
     while not first.ended:

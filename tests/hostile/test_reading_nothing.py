@@ -97,7 +97,8 @@ def test_a_pipeline_is_sent_before_a_reply_is_read(start, count, length):
 
 @pytest.mark.larder
 def test_a_pipeline_goes_on_when_others_free_memory(start):
-    """Other clients hold all memory for waiting requests, so the server stops reading until they disconnect."""
+    """Other clients occupy all memory that is available for waiting requests, so the server stops reading until these
+    clients disconnect."""
     pair = b"get big\r\nset w 0 0 1000\r\n%s\r\n" % (b"y" * 1000)
     with start("-m", "64", "-t", "2") as server:
         assert ask(server, b"set big 0 0 %d\r\n%s\r\n" % (VALUE_LEN, b"x" * VALUE_LEN)) == b"STORED\r\n"

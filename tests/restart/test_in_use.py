@@ -41,7 +41,7 @@ def test_a_second_server_with_the_same_file_exits(region):
     assert took <= WAIT_SECS + SLACK_SECS
     assert not errors
     contents.check(first)
-    # The second server has not changed the file.
+    # The second server must not have changed the file.
     contents.check(region.restart(first, "SIGKILL"))
 
 

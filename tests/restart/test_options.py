@@ -78,7 +78,7 @@ def test_a_lower_limit_evicts_step_by_step(region, name):
     filled = fill(server, 160)
     assert len(filled.live()) == len(filled.items)
     server = region.restart(server, name, "-m", "48")
-    # No value is wrong after the evictions.
+    # The evictions must not have damaged any value.
     filled.compare(server, may_miss=True)
     with client(server) as cache:
         assert cache.set("new", b"1")

@@ -96,7 +96,7 @@ def test_refused_commands_close_the_connection(client, command):
 
 
 def test_a_killed_server(cluster, router, client):
-    """This is the last test of the module, because it does not restart the server."""
+    """This test must be the last one of the module, because it does not restart the killed server."""
     keys = router.ring().keys_of("cache1", 1) + router.ring().keys_of("cache2", 1)
     cluster.kill("cache1")
     with pytest.raises((redis.ResponseError, redis.ConnectionError)):

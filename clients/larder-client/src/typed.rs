@@ -43,8 +43,8 @@ impl<T, C: Codec<T>, K> Typed<T, C, K> {
     fn decode(&self, item: &Item) -> Result<Option<T>, Error> {
         match self.codec.decode(&item.value, item.flags) {
             Ok(value) => Ok(Some(value)),
-            // The server creates an empty item with flags 0 for a lease. Another caller is
-            // computing its value.
+            // The server has created an empty item with flags 0 for a lease, and another caller is
+            // computing its value. This counts as a miss.
             Err(_) if item.flags == 0 && item.value.is_empty() => Ok(None),
             Err(error) => Err(Error::definite(ErrorKind::Decode(error.into()))),
         }

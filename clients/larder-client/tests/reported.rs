@@ -143,7 +143,7 @@ fn exported_metrics_equal_the_client_s_and_contain_no_secrets() {
             of(&client).breaker_is_open
         });
         drop(client.get("other-secret-key"));
-        // The task of a shared connection closes it slightly later.
+        // The task of a shared connection closes the connection slightly later.
         wait_until(|| of(&client).open == 0);
         wait_until(|| reported("larder_client_connections", port, "") == Some(0));
         compare(&client, port);

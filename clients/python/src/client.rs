@@ -486,7 +486,8 @@ impl BaseClient {
             Some(tls) => builder.tls(tls.get().settings.clone()),
             None => builder,
         };
-        // Building resolves the server's name, which may take a long time.
+        // Release the interpreter lock, because building resolves the server's name, which may take
+        // a long time.
         let built = py.detach(|| builder.build()).map_err(|error| exception(py, &error))?;
         // If another thread has built a client concurrently, this call uses the other thread's
         // client.

@@ -57,7 +57,7 @@ create_exception!(
 /// change may have happened.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);
-    // Not every exception class accepts attributes.
+    // Ignore the result, because not every exception class accepts attributes.
     drop(raised.value(py).setattr("is_ambiguous", error.is_ambiguous()));
     raised
 }

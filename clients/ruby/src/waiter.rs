@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 /// The maximum time that a thread polls while it holds the GVL.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// If the mean response time in microseconds exceeds this limit, threads poll in only one of
+/// If the mean response time in microseconds exceeds this limit, threads poll in only one of every
 /// [`PROBE`] waits.
 const SLOW_MICROS: u32 = 80;
 
-/// While replies are slow, one of this many waits polls, to detect faster replies. A wait without
-/// polling cannot detect faster replies, because it lasts until the thread has reacquired the GVL.
+/// While replies are slow, a thread polls once in this many waits, to detect faster replies. A wait
+/// without polling cannot detect faster replies, because it lasts until the thread has reacquired
+/// the GVL.
 const PROBE: u32 = 16;
 
 /// The interval at which a waiting fiber checks whether another fiber has returned a connection.

@@ -113,7 +113,8 @@ impl Bench for foyer_memory::Cache<Key, Arc<[u8]>> {
 }
 
 fn build(arguments: &Arguments) -> Arc<dyn Bench> {
-    // Room for 1.5 times the items, so that no cache evicts and all have the same hits.
+    // Make room for 1.5 times the number of items, so that no cache evicts items and all caches
+    // have the same hits.
     let items = arguments.items as usize * 3 / 2;
     match arguments.library {
         Library::Larder => {

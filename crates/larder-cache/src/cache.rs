@@ -76,7 +76,7 @@ impl Cache {
         self.insert_with(key, value, InsertOptions::new())
     }
 
-    /// Stores a copy of `value`, like [`Cache::insert`], with options such as an expiry.
+    /// Stores a copy of `value` as [`Cache::insert`] does, with options such as an expiry.
     ///
     /// # Errors
     /// [`InsertError`]: the value was not stored, and an old value under the key was removed.

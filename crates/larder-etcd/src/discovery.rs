@@ -78,7 +78,7 @@ impl DiscoveryKeeper {
         if servers == list.servers {
             return (list, None);
         }
-        // Clients parse the version as a signed 32-bit number.
+        // Limit the version to 31 bits, because clients parse it as a signed 32-bit number.
         (Discovery { version: (list.version + 1) & 0x7fff_ffff, servers }, Some(revision))
     }
 

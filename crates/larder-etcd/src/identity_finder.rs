@@ -95,7 +95,8 @@ impl IdentityFinder {
         let key = &self.identity.key;
         let read = self.etcd.read(&[Range::One(key.clone())]);
         if read.is_err() {
-            // While etcd did not answer, running processes could not restore the identity either.
+            // Restart the wait: while etcd did not answer, running processes could not restore the
+            // identity either.
             self.absent_since = None;
         }
         let (text, is_own) = match read?.into_iter().flatten().next() {

@@ -151,7 +151,8 @@ impl Presence {
             address: node
                 .and_then(|node| read_addresses(&node.value))
                 .map(|addresses| addresses.members),
-            // etcd extends lifetimes shorter than one and a half election timeouts.
+            // Use the granted lifetime, because etcd extends lifetimes shorter than one and a half
+            // election timeouts.
             lease_secs: number(&lease, "grantedTTL").unwrap_or(LEASE_SECS),
         })
     }

@@ -139,7 +139,8 @@ fn a_process_does_not_take_the_name_of_a_live_process() {
         assert!(view.is_live(&process("a", 1)), "no process has written {kind}");
         assert_eq!(view.addresses["a"], addresses(10));
     }
-    // An operator writes the right value without the lease.
+    // An operator writes the correct value without the lease. The process attaches its lease again,
+    // so the key disappears after the process ends.
     let (live, value) = (key("live"), BASE64.encode("0000000000000001"));
     post(&server, "/v3/kv/put", &format!(r#"{{"key":"{live}","value":"{value}"}}"#));
     first.renew(true).unwrap();

@@ -74,8 +74,8 @@ const CONNECTION_WINDOW: u32 = 64 << 10;
 /// long before it accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// If a handler has not read the whole body of an HTTP/1 request, the server reads the rest for at
-/// most this time. If the body has not ended by then, the server closes the connection after the
-/// reply.
+/// most this time. If the body has not ended within this time, the server closes the connection
+/// after the reply.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The time limit for active requests when the server stops.
 const END_TIME: Duration = Duration::from_secs(2);

@@ -64,7 +64,7 @@ pub trait ServerView: Send + Sync + 'static {
 
     /// Returns whether this server currently serves requests about items of its group. A server
     /// outside a cluster, and the leader of a group, serve all such requests. If `is_lookup` is
-    /// true, a replica whose items are recent enough for reads also serves such requests.
+    /// true, a replica whose items are recent enough for lookups also serves such requests.
     fn serves(&self, is_lookup: bool) -> bool;
 
     /// Returns the group that owns a key.

@@ -87,8 +87,8 @@ impl HotKeys {
     fn start_gap(&self, left: u64, requests: u64) -> usize {
         let (passed, mut gap) = (requests.saturating_sub(left), 0);
         let mut random = self.random.load(Relaxed);
-        // Count at most one of these requests: draw gaps until the next counted request is after
-        // the last of them.
+        // Count at most one of these requests: add random gaps until the next counted request is
+        // after the last one of them.
         while gap <= passed {
             // Xorshift (Marsaglia 2003).
             random ^= random << 13;

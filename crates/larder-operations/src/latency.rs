@@ -6,7 +6,7 @@
 use crate::counter::Counter;
 use std::time::Duration;
 
-/// A class of commands with a common latency histogram.
+/// A class of commands that share a latency histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandClass {
     /// Lookups that set no expiry. Each key of a memcached line counts as one request, whereas a

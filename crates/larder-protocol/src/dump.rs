@@ -10,9 +10,9 @@ use crate::request::KEY_LEN_MAX;
 pub struct DumpItem<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send. [`metadump`] ignores this field, because
-    /// it percent-encodes all keys.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry. [`metadump`] ignores this
+    /// field, because it percent-encodes all keys.
     pub binary_key: bool,
     /// The expiry in Unix seconds; `None` if the item never expires.
     pub expires: Option<u32>,

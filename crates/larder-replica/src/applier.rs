@@ -188,7 +188,8 @@ impl<E: Engine> Applier<E> {
     pub fn position(&self, leader: Option<u64>) -> Option<Position> {
         self.current_position().or_else(|| {
             let before = self.previous.as_ref()?.position();
-            // A resumed stream would not undo the changes of the partial delta sync.
+            // After a partial delta sync, do not return the position to the leader that it belongs
+            // to: a resumed stream of that leader would not undo the changes of the partial sync.
             let is_undone = !self.has_partial_delta || leader != Some(before.incarnation);
             is_undone.then(|| before.clone())
         })
@@ -443,7 +444,7 @@ impl<E: Engine> Applier<E> {
                 let changed_keys = self.changed_since(&before);
                 self.start_sync(generation);
                 let Some(changed_keys) = changed_keys else {
-                    // The next stream starts with a full sync.
+                    // Forget the position, so that the next stream starts with a full sync.
                     self.previous = None;
                     return Err(StreamError::TooManyChanges);
                 };

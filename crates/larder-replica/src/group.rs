@@ -96,7 +96,7 @@ pub struct GroupView {
     pub live: BTreeMap<String, u64>,
     /// Maps each node that has ever joined to its addresses.
     pub addresses: BTreeMap<String, Addresses>,
-    /// The operator requests that the coordinator stores.
+    /// The operator's requests, which the coordinator stores.
     pub requests: OperatorRequests,
 }
 

@@ -377,7 +377,7 @@ mod tests {
                 assert!(is_admitted || admitted == Err(HandshakeError::Identity));
             }
         }
-        // A follower outside of groups is admitted.
+        // A follower that belongs to no group is admitted.
         assert!(refused(hello(VERSION, None, follow())).is_ok());
     }
 }

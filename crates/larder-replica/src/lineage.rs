@@ -187,7 +187,7 @@ mod tests {
         for at in 0..1000 {
             checkpoints.start(vec![at]);
             checkpoints.settle(vec![at]);
-            // Without an open checkpoint this does nothing.
+            // Without an open checkpoint, this second call does nothing.
             checkpoints.settle(vec![0]);
         }
         let lineage = Lineage::followed(position(&[1000]), checkpoints);

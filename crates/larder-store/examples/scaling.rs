@@ -29,8 +29,8 @@ const MEASURED: Duration = Duration::from_millis(400);
 const VALUE: [u8; 100] = [b'v'; 100];
 /// The number of sets before the measurements: more than fit in memory.
 const WARM_UP: usize = 5 * KEYS as usize;
-/// The number of operations that are drawn beforehand. All threads repeat the same operations,
-/// each from another position, so that more threads do not read more memory.
+/// The number of random operations that are generated before the measurements. All threads repeat
+/// the same operations, each from another position, so that more threads do not read more memory.
 const DRAWN: usize = 1 << 19;
 
 #[derive(Clone, Copy)]
@@ -104,8 +104,8 @@ fn full_cache() -> segment::Cache {
     .expect("memory");
     let mut engine = cache.handle();
     engine.begin_batch(Seconds(1));
-    // Enough sets to use all memory before the measurement, because the system takes time for the
-    // first use of each page.
+    // Make enough sets to use all memory before the measurement, because the system takes time for
+    // the first use of each page.
     for number in (0..KEYS).cycle().take(WARM_UP) {
         let key = key(number);
         let hash = engine.hash(&key);

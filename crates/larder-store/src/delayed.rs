@@ -290,7 +290,7 @@ impl<E: Engine> Updates for Handle<E> {
     ) -> Result<Updated<R>, Refusal> {
         if self.is_on_slow_storage(key.hash) {
             if self.storage.draw().is_multiple_of(2) {
-                // Simulates an item that moves to slower storage after the closure saw it.
+                // Simulates an item that moves to slower storage after the closure has received it.
                 let _ = self.engine.update(key, upload, |found| {
                     let shown = matches!(found, Lookup::Hit(_)).then(|| decide(found));
                     drop(shown);

@@ -22,7 +22,7 @@ DRIVER_SECS_MAX = 180
 
 
 class Plan:
-    """The numbers and durations of the measurements in a round."""
+    """The number of rounds, and the parameters and durations of the measurements in each round."""
 
     def __init__(self, short, rounds):
         self.rounds = rounds or (1 if short else 5)
@@ -38,8 +38,8 @@ class Plan:
         self.recovers = not short
 
     def secs_estimated(self, clients):
-        """Returns an estimate of the duration of all rounds in seconds. The estimate is high, because most clients need
-        less time for `times`."""
+        """Returns an estimate of the duration of all rounds in seconds. The estimate is high, because most clients
+        finish the measurement `times` sooner than assumed here."""
         times = len(self.values) * len(MODES) * len(self.threads) * 0.1 * (self.repeats + 1)
         loads = len(self.values) * len(self.threads) * self.secs
         each = times + loads + 3 * self.slow_secs + OUTAGE_SECS + 5

@@ -150,7 +150,7 @@ def flash_restart_targets(title, trials):
     if not known or any(one["hit_secs"] is None for one in known):
         yield f"{title}: first hit", "≤ 60 ms", "none", False
         return
-    # The limit is 50 ms plus 10 ms per million items. The server holds a million.
+    # The limit is 50 ms plus 10 ms per million items. The server holds a million items.
     yield at_most(f"{title}: first hit", 60, [1e3 * median(one["hit_secs"] for one in known)], " ms")
     kept = min(map(kept_share, known))
     yield "… items kept", "≥ 99.9 %", f"{100 * kept:.3f} %", kept >= 0.999

@@ -69,9 +69,9 @@ impl Interval {
         let mut ratios: Vec<f64> =
             ours.iter().flat_map(|our| theirs.iter().map(move |their| our / their)).collect();
         ratios.sort_by(f64::total_cmp);
-        // At each end, excludes as many ratios as possible with an error probability of at most 2.5
-        // %. With too few runs, such as three on each side, the probability exceeds 2.5 % even
-        // though no ratio is excluded.
+        // At each end, excludes the largest number of ratios for which the error probability is
+        // still at most 2.5 %. With too few runs, such as three on each side, the probability
+        // exceeds 2.5 % even though no ratio is excluded.
         let errors = rank_sum_probabilities(ours.len(), theirs.len());
         let allowed = errors.iter().take_while(|error| **error <= ERROR_MAX / 2.0).count();
         let left_out = allowed.saturating_sub(1);

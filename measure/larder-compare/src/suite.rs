@@ -393,7 +393,7 @@ fn check_load(mut load: Arguments, runs: Option<usize>) -> Result<Settings, Stri
     if let Some((option, _)) = ignored.into_iter().find(|(_, is_given)| *is_given) {
         return Err(format!("a load of a suite cannot have this {option}"));
     }
-    // A comparison ignores --server of the load, and its name might not resolve on this machine.
+    // A comparison ignores the load's --server, whose name might not resolve on this machine.
     load.server = "127.0.0.1".to_owned();
     load.settings().map_err(|error| error.to_string())
 }

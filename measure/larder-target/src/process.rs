@@ -195,32 +195,32 @@ pub(crate) use linux::{is_in_group, is_running, members};
 mod other_systems {
     use super::{ServerAddress, Usage};
 
-    /// Returns `None`, because the information comes from Linux's /proc.
+    /// Returns `None`, because only Linux's /proc provides this information.
     pub fn find(_: &ServerAddress) -> Option<i32> {
         None
     }
 
-    /// Returns `None`, because the information comes from Linux's /proc.
+    /// Returns `None`, because only Linux's /proc provides this information.
     pub fn usage(_: i32) -> Option<Usage> {
         None
     }
 
-    /// Returns false, because the information comes from Linux's /proc.
+    /// Returns false, because only Linux's /proc provides this information.
     pub fn descends(_: i32, _: i32) -> bool {
         false
     }
 
-    /// Returns no processes, because the information comes from Linux's /proc.
+    /// Returns no processes, because only Linux's /proc provides this information.
     pub(crate) fn members(_: i32, _: &[u8]) -> Vec<i32> {
         Vec::new()
     }
 
-    /// Returns true, because the information comes from Linux's /proc.
+    /// Returns true, because only Linux's /proc provides this information.
     pub(crate) fn is_running(_: i32) -> bool {
         true
     }
 
-    /// Returns true, because the information comes from Linux's /proc.
+    /// Returns true, because only Linux's /proc provides this information.
     pub(crate) fn is_in_group(_: i32, _: i32) -> bool {
         true
     }

@@ -362,9 +362,9 @@ def a_follower_behind_a_slow_link_leaves_the_sync():
 
 @contextmanager
 def slots_move(unused=None):
-    """Provides two groups for a `with` block that starts to move half of the slots from the first to the second group
-    and cuts links. Afterwards, checks that the slots have moved, that each node finds all items, and that no confirmed
-    change is lost. Clients do not use the leader of the group `unused`."""
+    """Provides two groups for a `with` block. The block starts a migration of half of the slots from the first to the
+    second group, and cuts links. Afterwards, the function checks that the slots have moved, that each node finds all
+    items, and that no confirmed change is lost. Clients do not use the leader of the group `unused`."""
     with TwoGroups("--ack", "writes") as net:
         cut = [] if unused is None else [net.leader(unused)]
         used = [node for node in net if node not in cut]
@@ -457,7 +457,7 @@ def failed_changes_are_not_made_later(*directions):
                 thread.join()
             assert all(reply == b"" or reply.startswith(b"SERVER_ERROR") for reply in replies.values()), replies
             assert len(replies) == len(requests)
-            # By then, the system has discarded the bytes that it could not send.
+            # Wait until the system has discarded the bytes that it could not send.
             time.sleep(LEASE_EXPIRY_SECS)
             client(other).set_many({"old": "new", "counter": "5"})
             assert client(other).delete("gone")

@@ -167,7 +167,7 @@ def test_acknowledgements_need_no_timer(etcd):
 
 def test_a_transfer_abandons_no_reply_that_waits(etcd):
     """Replies wait for a paused member until it is no longer in sync. A leadership transfer during this time does not
-    abandon them."""
+    abandon these replies."""
     with Group(etcd, 3, "--cluster", "heldreplies", "--ack", "writes") as group, ExitStack() as stack:
         leader, [paused, other] = group.leader(), group.followers()
         socks = [stack.enter_context(socket.create_connection((node.host, node.port), 20)) for node in (leader, other)]

@@ -53,7 +53,7 @@ def test_clients_continue_when_the_leader_is_paused(etcd):
             stopped = time.monotonic()
             for watched in (a, b):
                 wait_until(lambda: watched.answers[-1] > stopped + 1, "answers of the next leader")
-            # The old leader resumes, and forwards requests instead of answering them.
+            # After the old leader has resumed, it must forward requests instead of answering them.
             leader.signal(signal.SIGCONT)
             number = 0
             while leader.seen()["role"] == "leader" or number < 200:
@@ -71,8 +71,7 @@ def test_clients_do_not_notice_a_paused_etcd(etcd):
         leader = group.leader()
         with Client(group.followers()[0], "a") as a, Client(leader, "b") as b:
             own.kill()
-            # etcd is unavailable for longer than a lease lasts, and for longer than a leader answers without
-            # confirmation.
+            # Wait for longer than a lease lasts, and for longer than a leader answers without confirmation by etcd.
             time.sleep(5)
             assert own.start()
             time.sleep(1)
@@ -91,7 +90,7 @@ def test_a_leader_without_etcd_and_members_stops_by_default(doubt):
         follower.signal(signal.SIGSTOP)
         if doubt == "stop":
             wait_until(lambda: no_leader(leader), "the end of answers")
-            # The node answers requests that are not about items.
+            # The node must still answer requests that are not about items.
             assert ask(leader, b"version\r\n", b"\r\n").startswith(b"VERSION")
         else:
             time.sleep(3)

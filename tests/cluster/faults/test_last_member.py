@@ -46,7 +46,7 @@ def test_the_last_member_warns_before_it_ends(etcd):
         group.kill(follower)
         wait_until(lambda: leader.seen()["in_sync"] == leader.name, "the end of the follower")
         assert "while no other member is in sync: the group loses" in end(group, leader)
-        # A node that never led loses nothing.
+        # A node that has not led since its start exits without the warning.
         group.start("n1")
         group.start("n2")
         group.wait_until_in_sync()
@@ -54,7 +54,8 @@ def test_the_last_member_warns_before_it_ends(etcd):
 
 
 def test_a_new_leader_that_ends_at_once_transfers_its_items(etcd):
-    """The members have not promised anything to the new leader yet, so for a moment none of them is a candidate."""
+    """When the new leader stops, the members have not yet promised anything to it, so none of them is a candidate at
+    first."""
     with Group(etcd, 3, "--cluster", "brief", "--ack", "none") as group:
         for number in range(5):
             group.wait_until_in_sync()

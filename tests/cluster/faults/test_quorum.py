@@ -109,7 +109,7 @@ def test_a_group_without_an_etcd_quorum_keeps_its_leader():
         with Client(leader, "a") as a, Client(followers[0], "b") as b:
             etcds.kill(0)
             etcds.kill(1)
-            # The quorum is unavailable for much longer than a lease lasts, and for much longer than a leader answers
+            # Leave etcd without a quorum for much longer than a lease lasts, and for much longer than a leader answers
             # without confirmation.
             time.sleep(10)
         assert a.early_faults == [] and b.early_faults == []

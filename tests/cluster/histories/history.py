@@ -13,7 +13,7 @@ KIND_OF_STATE = {ABSENT: DELETE, IS_EMPTY: EMPTY}
 # Outcomes of changes.
 PENDING = "pending"
 ACKED = "acknowledged"
-# The server reported the failure by an error reply, or closed the connection although the server still ran.
+# The server reported the failure by an error reply, or closed the connection although the server was still running.
 FAILED = "failed"
 # The server was killed or stopped, or the client stopped waiting.
 UNKNOWN = "unknown"
@@ -27,7 +27,7 @@ class TornValue(Exception):
 
 @dataclass(slots=True)
 class Change:
-    """A change of a key. The version is its position in the history, from 1."""
+    """A change of a key. The version is the position of the change in the history, from 1."""
 
     version: int
     kind: str
@@ -47,7 +47,7 @@ class Change:
 
 @dataclass(slots=True)
 class Read:
-    """A reply to a lookup. `state` is a version, ABSENT or IS_EMPTY. If the client has sent changes after the lookup on
+    """A read with a reply. `state` is a version, ABSENT or IS_EMPTY. If the client has sent changes after the read on
     the same connection, `before` is the version of the first of these changes; otherwise None."""
 
     state: int | str

@@ -31,7 +31,7 @@ MOVE_SECS, TRANSFER_SECS = 60, 20
 
 @dataclass
 class Fault:
-    """A fault with its start and end. `end` is infinite while it is active."""
+    """A fault with its start and end. `end` is infinite while the fault is active."""
 
     kind: str
     target: str

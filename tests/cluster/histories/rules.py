@@ -8,7 +8,7 @@ time at which a change may take effect:
 - for a change with an unknown outcome (the client's server was killed or stopped, or the client stopped waiting): 2 s
   after its end, or 20 s if a connection was slow because of a pause or a cut.
 
-An *observation* is an acknowledged change or a reply to a lookup. It shows the state of the key at some time between
+An *observation* is an acknowledged change or the reply to a read. It shows the state of the key at some time between
 its start and its end. The main rule: **a read that starts after the end of an observation shows the same state, or the
 state of a change that may have taken effect after the start of the observation.** This rule detects lost changes,
 values that reappear, and changes that take effect after their failure was reported. It always holds for acknowledged
@@ -17,7 +17,8 @@ change.
 
 Further rules:
 
-- A read shows no change that was sent after the read's end, or on the same connection after the lookup.
+- A read does not show a change that was sent after the read's end, or that was sent after the read on the same
+  connection.
 - A CAS value of a key belongs to only one change, and a change has only one CAS value. Otherwise, the change was
   executed twice.
 - A change with a condition takes effect only if the key has the state that the condition requires.
@@ -25,7 +26,7 @@ Further rules:
 Exceptions that docs/failover.md lists, and that `Conditions.tolerated` counts:
 
 - Two leaders overlap by at most a second. During this time, a read may show the state from before the leader change.
-- If a thread of the leader is paused during a change that fails, lookups may return the earlier item first and the new
+- If a thread of the leader is paused during a change that fails, reads may return the earlier item first and the new
   item later. This may last for `PAUSED_THREAD_SECS`, from the end of a pause of a process.
 - Changes that `--ack` does not protect can be lost with their leader."""
 

@@ -88,7 +88,8 @@ class Etcd(Process):
 
 
 class Node(Process):
-    """A node. `life` changes before its process is killed or stopped."""
+    """A node. `life` is the number of times that its process was killed or stopped. It is incremented before each kill
+    or stop."""
 
     ports = PORTS
 

@@ -41,7 +41,7 @@ def test_operations_of_a_batch_fail_separately(etcd):
 
             assert statuses([put(mine[0]), put(others[0]), put(mine[1])]) == [204, 503, 204]
             assert client(node).get_many(mine[:2]) == {mine[0]: b"w", mine[1]: b"w"}
-            # The batch does not wait for the timeout of each operation.
+            # Without a leader, the batch must not wait for the timeouts of its operations one after another.
             start_time = time.monotonic()
             assert statuses([put(key) for key in others[:20] * 50])[-1] == 503
             assert time.monotonic() - start_time < 15

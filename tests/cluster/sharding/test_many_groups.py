@@ -56,7 +56,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         client(second.followers()[0]).set("large", b"x" * 900_000, expire=1000)
         larder(etcd, "move", "warm", "--to", "1")
         assert owned(etcd, "warm") == {"0": SLOTS // 2, "1": SLOTS // 2}
-        # Each node finds all items, and each group stores only its own items.
+        # Each node must find all items, and each group must store only its own items.
         for node in (*first, *second):
             assert client(node).get_many(many) == many, node.name
             assert client(node).get("large") == b"x" * 900_000
@@ -74,7 +74,7 @@ def test_items_move_to_a_new_group_with_their_slots(etcd):
         for number in range(100):
             by_redis.set(f"r{number}", number)
         assert [client(first.leader()).get(f"r{n}") for n in range(100)] == [b"%d" % n for n in range(100)]
-        # Commands on several keys reach the keys of both groups.
+        # Commands on several keys must reach the keys of both groups.
         for node in (*first, *second):
             for protocol in (2, 3):
                 by_redis = redis.Redis(port=node.resp_port, protocol=protocol)

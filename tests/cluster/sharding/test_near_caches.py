@@ -102,7 +102,7 @@ def test_messages_about_items_of_other_groups(etcd):
             for one in (reader, idle, broad, chosen):
                 one.peer.close()
             writer.close()
-        # The groups track nothing for clients that have disconnected.
+        # The groups must stop tracking for clients that have disconnected.
         wait_until(lambda: all(node.stats()["tracking_prefixes"] == "0" for node in nodes), "the end of BCAST")
 
 

@@ -284,7 +284,8 @@ def read_flush(played):
 
 
 def run(rounds, seed, binary=LARDERD, runtime=None, progress=None):
-    """Runs rounds in campaigns. Returns the totals. Calls `progress(rounds, totals)` after each campaign."""
+    """Runs rounds in campaigns. After each campaign, calls `progress(done, totals)`, where `done` is the number of
+    rounds completed so far. Returns the totals."""
     totals, done = Totals(seed), 0
     while done < rounds:
         count = min(ROUNDS_PER_CAMPAIGN, rounds - done)

@@ -57,7 +57,8 @@ pub(super) fn read_all(
         });
     }
     drop(sender);
-    // A thread that times out sends its error shortly after the deadline.
+    // Wait a little longer, because a thread that times out sends its error shortly after the
+    // deadline.
     let wait_until = deadline + Duration::from_millis(100);
     while let Ok((address, stats)) =
         answers.recv_timeout(wait_until.saturating_duration_since(Instant::now()))
@@ -84,7 +85,8 @@ impl Connector {
     }
 
     fn read(self, address: &str, deadline: Instant) -> Result<NodeStats, String> {
-        // The address in etcd may be a list or a path, which the client would accept.
+        // Refuse lists and paths: the client would accept them, but etcd must contain a single host
+        // and port.
         if address.contains(',') || address.starts_with('/') || address.starts_with("unix:") {
             return Err("the address is not HOST:PORT".to_owned());
         }

@@ -93,8 +93,8 @@ impl Client {
     calls!([async] [.await]);
     computing!([async] [.await] [F: FnOnce() -> Fut, Fut: Future<Output = Result<V, E>>]);
 
-    /// Returns the value of an item like [`get_or_compute`](Self::get_or_compute), but recomputes
-    /// an old value in the background.
+    /// Returns the value of an item as [`get_or_compute`](Self::get_or_compute) does, but
+    /// recomputes an old value in the background.
     ///
     /// If there is an old value, every caller gets it at once, and one caller spawns a task that
     /// computes the new value. An old value exists, for example, after

@@ -208,8 +208,8 @@ impl Slot {
         if self.failures.load(Ordering::Acquire) != failures
             && let Some(error) = last_error.as_ref()
         {
-            // This call waited for an attempt that failed. Another attempt would probably fail in
-            // the same way.
+            // This call waited for an attempt that failed. It makes no attempt of its own, which
+            // would probably fail in the same way.
             return Err(error.clone().echo());
         }
         let opened = open.await.inspect_err(|error| {

@@ -145,8 +145,8 @@ mod tests {
             let socket = Socket::new(address.domain(), Type::STREAM, None)?;
             socket.set_nonblocking(true)?;
             match socket.connect(address) {
-                // Opening a TCP connection may take time. Opening a unix connection succeeds or
-                // fails at once.
+                // Wait for a TCP connection, because opening it may take time. Opening a unix
+                // connection succeeds or fails at once.
                 Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
                     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
                     match poll(&mut polled, 100_u16) {

@@ -144,8 +144,8 @@ impl ServerRecorder {
         if is_open {
             self.breaker_opened.increment();
             self.open_breakers.increment(1_u32);
-            // The complete error could contain the server's reply, and the reply may contain part
-            // of a value.
+            // Log only the name of the error: the complete error could contain the server's reply,
+            // and the reply may contain part of a value.
             #[cfg(feature = "tracing")]
             tracing::warn!(
                 target: TARGET,

@@ -188,8 +188,8 @@ impl Ring {
             Hashing::Ketama(hash) | Hashing::KetamaWeighted(hash) => {
                 Method::Continuum(Continuum::libmemcached_weighted(&members, hash))
             }
-            // These two clients include servers of weight 0 in the number of servers when they
-            // compute the points.
+            // Omit servers of weight 0: these two clients include them in the number of servers
+            // when they compute the points.
             Hashing::Spymemcached => Method::Continuum(Continuum::spymemcached(&alive)),
             Hashing::Dalli => Method::Continuum(Continuum::dalli(&alive)),
             Hashing::Pymemcache => Method::Pymemcache(Pymemcache::new(&members)),

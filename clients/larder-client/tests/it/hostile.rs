@@ -132,7 +132,7 @@ impl Waiter for Handler {
 #[test]
 fn a_waiting_thread_may_make_a_nested_call() {
     for shared in [false, true] {
-        // A call waits first for the connection, and then for the reply.
+        // Test both waits of a call: first for the connection, and then for the reply.
         for waits_before in 0..2 {
             let server = FakeServer::start(|_| Action::ReplyAfter(MILLIS(50)));
             let builder = blocking::Client::builder(at(server.port)).timeout(MILLIS(5000));

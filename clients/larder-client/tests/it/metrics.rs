@@ -35,7 +35,7 @@ fn errors(client: &AnyClient) -> Vec<(&'static str, u64)> {
 fn closed(client: &AnyClient) -> Vec<(CloseReason, u64)> {
     let all = || CloseReason::ALL.map(|reason| (reason, of(client).closed(reason)));
     let sum = || all().iter().map(|(_, count)| count).sum::<u64>();
-    // The task of a shared connection closes it slightly later.
+    // The task of a shared connection closes the connection slightly later.
     wait_until(|| of(client).opened == of(client).open as u64 + sum());
     all().into_iter().filter(|(_, count)| *count > 0).collect()
 }

@@ -112,7 +112,7 @@ fn call_while_waiting(
     });
     let took = start_time.elapsed();
     assert!(took < MILLIS(2000), "{took:?}");
-    // Checks that the read permit is free for the next call.
+    // The next call must find the read permit free.
     thread::scope(|scope| {
         let call = scope.spawn(|| get(&client, "z"));
         thread::sleep(MILLIS(20));
@@ -189,7 +189,7 @@ fn a_wrong_reply_is_one_fault_for_all_calls_behind_it() {
         });
         let client = client(format!("127.0.0.1:{}", server.port)).build().unwrap();
         let is_unexpected = |error: Error| matches!(error.kind(), ErrorKind::Unexpected(_));
-        // Five faults in a row would open the breaker.
+        // Make only four faults in a row, because five would open the breaker.
         for _ in 0..4 {
             thread::scope(|scope| {
                 let first = scope.spawn(|| client.get("a").unwrap_err());

@@ -47,7 +47,7 @@ class _Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not derived from asyncio.Transport.
+        # Cast without a check, because uvloop's transports are not derived from asyncio.Transport.
         self.transport = opened = cast(asyncio.Transport, transport)
         if self._channel._connection is self:
             self._channel._opened(opened)
@@ -76,7 +76,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._channel._connection is self and self.transport is not None:
             if isinstance(error, ssl.SSLError):
-                # The `errno` of this exception is a number of OpenSSL, not of the system.
+                # Pass no `errno`, because the `errno` of this exception is a number of OpenSSL, not of the system.
                 self._channel._lost(None, _tls.describe(error, self._channel.name))
                 return
             number = error.errno if isinstance(error, OSError) else None
@@ -153,7 +153,7 @@ class _Channel(Channel):
         """Closes the connection at once, or cancels the attempt to open it."""
         connection, self._connection = self._connection, None
         opening, self._opening = self._opening, None
-        # A closed loop has no tasks and accepts no calls.
+        # Do nothing if the loop is closed: it has no tasks and accepts no calls.
         if connection is None or connection.loop.is_closed():
             return
         if connection.transport is not None:

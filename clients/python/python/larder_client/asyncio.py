@@ -116,7 +116,7 @@ class _Client:
         """Closes the connections. Calls under way fail. The next call opens a new connection."""
         for channel in self._channels():
             channel.end()
-        # The loop closes sockets in its next iteration.
+        # Yield once, because the loop closes sockets only in its next iteration.
         await asyncio.sleep(0)
 
     quit = close

@@ -207,7 +207,7 @@ class HashClient:
             self._declare_dead(server)
 
     def _declare_dead(self, server: Server) -> None:
-        # Another thread may already have marked the server as dead.
+        # Do nothing if another thread has already marked the server as dead.
         if server not in self._dead_clients:
             self.remove_server(server)
 

@@ -57,7 +57,7 @@ class Script:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
-        # The client may have closed the connection.
+        # Ignore an error if the client has closed the connection.
         with connection, contextlib.suppress(ConnectionError):
             data = b""
             while piece := connection.recv(1 << 20):

@@ -42,7 +42,7 @@ impl Cache {
         self.increment_with(key, delta, 0, InsertOptions::new())
     }
 
-    /// Adds `delta` to the number under `key`, like [`Cache::increment`]. If there is no value,
+    /// Adds `delta` to the number under `key`, as [`Cache::increment`] does. If there is no value,
     /// adds `delta` to `initial`, and stores the sum with `options`. An existing value keeps its
     /// expiry and its tags.
     ///
@@ -63,7 +63,7 @@ impl Cache {
         sum
     }
 
-    /// Subtracts `delta` from the number under `key`, like [`Cache::increment`] with `-delta`.
+    /// Subtracts `delta` from the number under `key`, as [`Cache::increment`] does with `-delta`.
     ///
     /// # Errors
     /// [`CounterError`]: nothing changed. For a `delta` of [`i64::MIN`], the error is always

@@ -181,7 +181,8 @@ impl Cache {
     /// Stores a value. Returns the value, even if the insert fails.
     fn insert_made(&self, maker: &MakerGuard, key: &[u8], made: Insertion) -> Bytes {
         let Insertion { value, options } = made;
-        // The insert may call a listener for evictions, which may request the same key.
+        // Insert within `run`: the insert may call a listener for evictions, and the listener may
+        // request the same key.
         let _ = maker.run(|| self.insert_with(key, &value, options));
         value
     }

@@ -19,8 +19,8 @@ pub enum Update<V> {
     /// Stores a value with the expiry and the tags of the old value. If there is no old value, the
     /// new value has neither.
     Replace(V),
-    /// Stores a value with options, like [`Cache::insert_with`]. The expiry and the tags of the old
-    /// value are discarded.
+    /// Stores a value with options, as [`Cache::insert_with`] does. The expiry and the tags of the
+    /// old value are discarded.
     Insert(V, InsertOptions),
 }
 
@@ -133,7 +133,7 @@ impl Claim<'_> {
         match exchanged {
             Ok(is_same) => {
                 if is_same && new.value.is_some() {
-                    // All items belong to one class of the statistics.
+                    // Count in class 0, because all items belong to one class of the statistics.
                     context.counters.class(Some(0), |class| class.cmd_set.add(1));
                 }
                 Ok(is_same)

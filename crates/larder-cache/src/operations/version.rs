@@ -64,7 +64,8 @@ impl Cache {
         self.compare_and_swap_with(key, version, value, InsertOptions::new())
     }
 
-    /// Stores a copy of `value`, like [`Cache::compare_and_swap`], with options such as an expiry.
+    /// Stores a copy of `value` as [`Cache::compare_and_swap`] does, with options such as an
+    /// expiry.
     ///
     /// # Errors
     /// [`SwapError`]: nothing changed.

@@ -83,7 +83,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.compare_and_swap_with(key, version, value, InsertOptions::new())
     }
 
-    /// Stores `value`, like [`Typed::compare_and_swap`], with options such as an expiry.
+    /// Stores `value` as [`Typed::compare_and_swap`] does, with options such as an expiry.
     ///
     /// # Errors
     /// [`SwapError`]: nothing changed.

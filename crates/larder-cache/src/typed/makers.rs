@@ -94,7 +94,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         if let Some(value) = self.made(made, own)? {
             return Ok(value);
         }
-        // The cache did not poll the maker, because there was a value of another type.
+        // The cache found a value of another type and did not poll the maker, so make the value
+        // here.
         let value = make.await?;
         let _ = self.insert_with(key, &value, options);
         Ok(value)
@@ -107,7 +108,8 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         match made {
             Err(Some(error)) => Err(error),
             Ok(bytes) => Ok(own.or_else(|| self.codec.decode(&bytes).ok())),
-            // The value can't be encoded.
+            // If the value can't be encoded, the cache does not contain it, but the caller still
+            // gets it.
             Err(None) => Ok(own),
         }
     }

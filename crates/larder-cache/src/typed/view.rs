@@ -96,7 +96,7 @@ impl<K: ?Sized, V, C: Codec<K, V>> Typed<K, V, C> {
         self.insert_with(key, value, InsertOptions::new())
     }
 
-    /// Stores `value`, like [`Typed::insert`], with options such as an expiry.
+    /// Stores `value` as [`Typed::insert`] does, with options such as an expiry.
     ///
     /// # Errors
     /// [`TypedError`]: the value was not stored. An old value under the key was removed, if the key

@@ -119,8 +119,8 @@ fn a_dropped_maker_lets_a_waiting_thread_make_the_value() {
     assert!(maker.poll().is_pending());
     thread::scope(|scope| {
         let thread = scope.spawn(|| cache.get_or_insert_with("key", || "thread"));
-        // The thread either waits for the maker already, or finds no maker later. In both cases,
-        // the thread has to make the value.
+        // Either the thread is already waiting for the maker, or it starts later and finds no
+        // maker. In both cases, the thread must make the value.
         thread::sleep(Duration::from_millis(20));
         drop(maker);
         assert_eq!(thread.join().unwrap(), "thread");
@@ -217,7 +217,7 @@ fn makers_of_tasks_that_need_each_other_do_not_wait_forever() {
     gate.set(true);
     assert_eq!(one.poll(), made("outer"));
     assert!(two.is_woken());
-    // The value that the first task made is also the value of the second task.
+    // The second task also gets the value that the first task made.
     assert_eq!(two.poll(), made("outer"));
 }
 

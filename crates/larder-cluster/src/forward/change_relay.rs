@@ -50,7 +50,7 @@ impl ChangeRelay {
         if all {
             // The empty prefix matches all keys.
             self.all = Some(self.subscribe(vec![Box::default()]));
-            // The peer has not received the changes before this point.
+            // The peer has missed the changes before this point, so report a change of all items.
             Frame::Invalidated(Invalidated::ALL).write(out);
         }
     }

@@ -268,7 +268,8 @@ impl Forwarder {
     /// Makes a connection the current one, which receives new requests.
     pub(super) fn make_current(&self, link: &Arc<Link>) {
         let state = &mut *lock(&self.0.state);
-        // The connection may have failed already, and its reader may have ended.
+        // Ignore a connection that has already failed: its reader may have ended, so no reply would
+        // arrive.
         if !lock(&link.output).is_closed {
             (state.link, state.requests_all) = (Some(Arc::clone(link)), None);
             self.request_changes_on(state);

@@ -108,7 +108,8 @@ pub(super) fn connect(
     }
     stream.set_read_timeout(Some(STOP_POLL_INTERVAL))?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    // A request must not take effect long after this node has reported it as failed.
+    // Discard late bytes, because a request must not take effect long after this node has reported
+    // it as failed.
     stream.discard_late_bytes(WRITE_TIMEOUT)?;
     let leases = LinkLeases::new(identity.time, millis(handshake_time), boot_millis());
     let link = Arc::new(Link::new(stream, tracker.cloned(), leases));
@@ -196,7 +197,7 @@ impl Link {
 
     /// Grants a lease, which the writer sends before further output. After a heartbeat from the
     /// leader, `heartbeat` contains the heartbeat's send time and the number of bytes that the
-    /// leader had read by then.
+    /// leader had read at this time.
     fn renew_lease(&self, heartbeat: Option<(Millis, u64)>) {
         let (now, output) = (boot_millis(), &mut *lock(&self.output));
         if let Some((sent, received)) = heartbeat {
@@ -340,7 +341,7 @@ impl Link {
         leases.is_stalled().then_some(Timeout::LeaderStalled)
     }
 
-    /// Sends messages about changed items to the clients that have cached the items.
+    /// Sends messages about changed items to the clients that track them.
     fn note_changes(&self, changed: &Invalidated<'_>) -> Result<(), FrameError> {
         let Some(tracker) = &self.tracker else { return Ok(()) };
         let _wakes = DeferredWakes::begin();
@@ -351,7 +352,7 @@ impl Link {
     }
 
     fn distribute(&self, route: u64, end: ReplyEnd, bytes: &[u8]) {
-        // The session may have ended.
+        // If the session has ended, it needs no reply.
         let Some(session) = lock(&self.routes).get(&route).cloned() else { return };
         let mut state = lock(&session);
         if state.route != Some(route) {
@@ -436,8 +437,8 @@ impl Link {
             || lock(&self.output).leases.have_ended(boot_millis())
     }
 
-    /// Waits until the peer can no longer execute requests of this closed connection, or this node
-    /// shuts down. Then gives requests without a complete reply the outcome
+    /// Waits until the peer can no longer execute requests of this closed connection, or until this
+    /// node shuts down. Then gives requests without a complete reply the outcome
     /// [`ForwardOutcome::ConnectionLost`]: the peer may have executed them.
     pub(super) fn await_end(&self, stop: &Stop) {
         while self.has_unanswered() && !self.has_ended() && !stop.is_set() {

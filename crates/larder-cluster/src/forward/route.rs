@@ -60,7 +60,8 @@ impl RemoteRoute {
         lock(&self.state).route = Some(route);
         lock(&link.routes).insert(route, Arc::clone(&self.state));
         self.open_route = Some((Arc::clone(&link), route));
-        // The connection's retirement may have ended before the connection found the request.
+        // If the retired connection ended before it received this conversation, no reply would
+        // arrive.
         if link.is_over() || lock(&link.output).is_closed {
             self.leave();
             return None;
@@ -211,7 +212,8 @@ impl RemoteRoute {
             drop(state);
             return self.forwarder.wait(&self.state, Duration::ZERO);
         };
-        // The peer pauses its replies when it has sent too many bytes since the last `Continue`.
+        // Send `Continue` in time: without it, the peer pauses its replies when it has sent too
+        // many bytes.
         let received = lock(&self.state).received;
         if received >= CREDIT_AFTER {
             lock(&self.state).received = 0;
@@ -274,9 +276,9 @@ mod tests {
         }
     }
 
-    /// Checks that a session is woken when the reply that it waits for arrives, even if this is not
-    /// the reply to its oldest batch. After a change of owner, a client's requests may reach the
-    /// new owner out of order.
+    /// Checks that a session is woken when the reply that it waits for arrives, even if an older
+    /// batch of the session has no reply yet. After a change of owner, a client's requests may
+    /// reach the new owner out of order.
     #[test]
     fn a_session_is_woken_for_the_answer_that_it_waits_for() {
         let forwarder = Forwarder::default();
@@ -431,8 +433,8 @@ mod tests {
         assert_eq!(route.take(second, &mut Vec::new()), ForwardOutcome::Pending);
     }
 
-    /// A session may find the connection before it is retired, and send its requests after the
-    /// connection has found no unanswered request.
+    /// A session may look up the connection before the connection is retired, and send its requests
+    /// only after the connection's reading thread has found no unanswered request and has ended.
     #[test]
     fn the_end_of_a_retired_connection_spares_requests_that_come_too_late() {
         let forwarder = Forwarder::default();

@@ -51,7 +51,7 @@ impl Coordination {
     }
 
     fn etcd(&self) -> Option<Etcd> {
-        // The settings were valid when the server started.
+        // Fails only for invalid settings. These settings were valid when the server started.
         Etcd::new(&self.settings).ok()
     }
 

@@ -320,7 +320,8 @@ impl Group {
         if !stays {
             self.shuts_down.store(true, Ordering::Relaxed);
         }
-        // Two concurrent transfers would end each other's attempts.
+        // Run one transfer at a time, because two concurrent transfers would end each other's
+        // attempts.
         let _alone = self.transferring.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
             return false;
@@ -517,7 +518,8 @@ impl Group {
         self.read(|member| {
             let (view, me) = (member.view(), member.me());
             let in_sync = view.record.iter().flat_map(|record| &record.in_sync);
-            // The record lists the old process of a restarted node until the leader replaces it.
+            // Omit the old process of a restarted node, which the record lists until the leader
+            // replaces the record.
             let is_present = |process: &&Process| {
                 if process.node == me.node { **process == *me } else { view.is_live(process) }
             };

@@ -101,7 +101,7 @@ impl Registration {
                 return Ok(revision);
             }
             Ok(false) => self.is_waiting = true,
-            // The node starts even if etcd does not answer.
+            // Ignore the error, because the node must start even if etcd does not answer.
             Err(_) => (),
         }
         Ok(None)
@@ -113,7 +113,8 @@ impl Registration {
                 (self.is_complete, self.gives_up_at) = (true, None);
                 return Ok(Some(revision));
             }
-            // After an outage, etcd restarts all leases with their full lifetime.
+            // Wait longer before giving up: after an outage, etcd restarts all leases with their
+            // full lifetime.
             Err(PresenceError::Coordinator(_)) => {
                 if let Some(until) = &mut self.gives_up_at {
                     let lifetime = Duration::from_secs(LEASE_SECS);

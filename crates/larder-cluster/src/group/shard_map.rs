@@ -56,7 +56,7 @@ impl ShardMapKeeper {
     /// Creates the keeper for the cluster of this group. Returns `None` if the settings are
     /// invalid.
     pub(crate) fn new(settings: &EtcdSettings, group: &Arc<Group>) -> Option<Self> {
-        // The settings were valid when the server started.
+        // Fails only for invalid settings. These settings were valid when the server started.
         let etcd = Etcd::new(settings).ok()?;
         let cluster = &group.name.cluster;
         let discovery = DiscoveryKeeper::new(Etcd::new(settings).ok()?, cluster.clone());
@@ -146,8 +146,8 @@ impl ShardMapKeeper {
         if etcd.restore_deleted(revision)? {
             tracing::warn!("etcd: the shard map was deleted: it has its last value again");
         } else if remembered.targets().next().is_some() {
-            // The known map plans migrations. One of them may have finished since this node read
-            // the map.
+            // Do not write the known map: it plans migrations, and one of them may have finished
+            // since this node read the map.
             self.warn_unrepaired("lost", Some(&remembered));
         } else if etcd.swap(0, &remembered, &[])?.is_some() {
             tracing::warn!(

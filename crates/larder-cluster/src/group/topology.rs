@@ -172,7 +172,7 @@ impl Topology {
     /// Returns the leader of another group, or `None` if it is unknown, or if the group neither
     /// owns nor will import slots.
     pub(crate) fn leader(&self, group: &str) -> Option<LeaderView> {
-        // A group without slots may have shut down.
+        // Ignore a group without slots, because its nodes may have shut down.
         let known = self.known();
         known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
@@ -205,8 +205,8 @@ impl Topology {
     /// Records the revision of etcd that a read of the group returned, or `None` if the read
     /// failed. etcd had this revision at `requested_at` or later. If the map was read at the same
     /// revision, no key has changed since, so the map counts as read at `requested_at`. If the
-    /// revision is later, requests a read of the map. After a failed read, an equal revision proves
-    /// nothing: etcd may have been restored from a backup.
+    /// revision is later, requests a read of the map. After a failed read, an equal revision does
+    /// not confirm the map: etcd may have been restored from a backup.
     pub(crate) fn note_etcd_revision(&self, requested_at: Instant, revision: Option<Revision>) {
         let mut known = self.known();
         match (known.etcd_revision, revision) {
@@ -216,7 +216,8 @@ impl Topology {
                 drop(known);
                 self.changed.notify_all();
             }
-            // The map was read after this revision.
+            // The map was read after this revision, so the revision neither confirms the map nor
+            // requires a read.
             (Some(seen), Some(revision)) if seen > revision => (),
             _ => {
                 known.is_due = true;
@@ -342,7 +343,8 @@ impl Topology {
                 .for_each(|(stored, owner)| stored.store(owner.0, Ordering::Release));
             self.is_divided.store(is_divided, Ordering::Release);
             self.version.fetch_add(1, Ordering::AcqRel);
-            // The new owners do not know which items clients have cached.
+            // Report a change of all items, because the new owners do not know which items the
+            // clients have cached.
             self.tracker.note_flush();
         }
     }
@@ -425,7 +427,7 @@ impl GroupMap for Topology {
             if version.is_multiple_of(2) {
                 return version;
             }
-            // The owners are changing.
+            // The version is odd while the owners change, so wait for the end of the change.
             std::thread::yield_now();
         }
     }
@@ -463,7 +465,7 @@ mod tests {
         assert!(!topology.has_one_of(&next.slots) && topology.has_unused_release(Some(7)));
         topology.revoke_release(map.clone(), 3);
         assert!(topology.has_one_of(&next.slots) && !topology.has_unused_release(Some(7)));
-        // A release ends with its leadership.
+        // A release is valid only in the leadership that has made it.
         assert!(topology.release(&next.slots, "1", 7));
         assert!(!topology.has_unused_release(Some(8)) && topology.has_one_of(&next.slots));
         assert!(topology.release(&next.slots, "1", 8));
@@ -494,7 +496,8 @@ mod tests {
         assert!(is_due(), "the map is old");
         topology.note_etcd_revision(now, Some(7));
         assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE), "nothing has changed");
-        // A late reply does not make the map older, and an earlier revision proves nothing.
+        // A late reply must not make the map count as older, and an earlier revision of etcd must
+        // have no effect.
         topology.note_etcd_revision(old, Some(7));
         topology.note_etcd_revision(now, Some(6));
         assert!(!is_due() && topology.is_current(MAP_RENEWAL_AGE));
@@ -509,7 +512,7 @@ mod tests {
         topology.note_etcd_revision(now, Some(8));
         let is_current = topology.is_current(MAP_RENEWAL_AGE);
         assert!(is_due() && !is_current, "after a failed read, an equal revision proves nothing");
-        // An attempt without success delays the next one.
+        // A failed attempt delays the next attempt.
         topology.note_attempt();
         assert!(!is_due());
     }

@@ -121,7 +121,8 @@ impl Export<'_> {
                 ends = Some(journals.ends());
             }
             if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {
-                // This leader assigns no more CAS values to items of the slots.
+                // This leader assigns no more CAS values to items of the slots, so the barrier's
+                // counter is above all assigned values.
                 let cas_end = self.cache.plain.control().next_cas();
                 Frame::Barrier { cas_end }.write(&mut out);
                 is_done = true;

@@ -346,8 +346,8 @@ impl Importer {
             self.applier.acknowledge(false, &mut out);
             match release_request {
                 Some((requested_at, revision)) if let Some(cas_end) = self.applier.barrier() => {
-                    // The exporting leader may have reserved further CAS values since this node
-                    // last read that leader's record.
+                    // Raise the CAS values again, because the exporting leader may have reserved
+                    // further values since this node last read that leader's record.
                     let left = RELEASE_TIMEOUT.saturating_sub(requested_at.elapsed());
                     self.raise_cas(cas_end, left)?;
                     return Ok(revision);

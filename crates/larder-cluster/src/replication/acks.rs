@@ -107,8 +107,8 @@ pub(super) fn read_acks(
                         if !link.is_current() {
                             return;
                         }
-                        // The member may have joined, and replies may have stopped waiting for it
-                        // since then.
+                        // Check again whether replies wait for the member, because they may have
+                        // stopped waiting after the member joined.
                         let is_synced = has_joined && journals.acks().requires(process.incarnation);
                         let synced_until = synced_until.filter(|_| is_synced);
                         let promise = heartbeat.filter(|_| promises);
@@ -151,7 +151,7 @@ impl JoinProgress {
     ) {
         let acks = journals.acks();
         if !is_synced {
-            // The follower needs a sync, or one is under way.
+            // The follower needs a sync or has a sync under way, so drop its earlier positions.
             *self = Self::default();
             return;
         }

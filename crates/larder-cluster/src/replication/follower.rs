@@ -117,8 +117,8 @@ impl Follower {
                     if group.leadership().is_none()
                         && let Some(since) = since
                     {
-                        // The previous leader may have imported or exported slots since this node
-                        // last read the map.
+                        // Wait for a new map, because the previous leader may have imported or
+                        // exported slots since this node last read the map.
                         let still_leads = || group.leadership_epoch() == Some(since);
                         if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
@@ -166,7 +166,7 @@ impl Follower {
         let mut has_connected = false;
         let Err(error) = self.follow(applier, leader, &mut has_connected);
         if let FollowedLeader::InGroup(group, _) = leader {
-            // The leader may have transferred its leadership.
+            // Read the group soon, because the leader may have transferred its leadership.
             group.update(|member, _| member.read_soon());
         }
         if self.stop.is_set() || leader.is_replaced() {

@@ -181,7 +181,7 @@ impl Leader {
             if let Some(number) = heartbeats.due() {
                 let behind = sender.lag_ms(now);
                 let is_in_doubt = member.is_some_and(|member| !member.group.is_serving());
-                // A member that waits for a full sync does not know its lag.
+                // Send no lag to a member that waits for a full sync, because its lag is unknown.
                 let known = (!is_in_doubt && pending_exclusion.is_none()).then_some(behind);
                 let lag_ms = known.and_then(|behind| behind.try_into().ok());
                 let sent = boot_millis();

@@ -96,7 +96,8 @@ fn dropping_a_reader_waits_for_its_reads() {
             (0..DEPTH as u64).map(|page| Read::new(page * PAGE_LEN, 65_536)).collect();
         for (number, read) in reads.iter().enumerate() {
             reader.start(Arc::clone(read)).ok().unwrap();
-            // Submit only the reads so far. The others are submitted when the reader is dropped.
+            // Submit the reads that were started so far. The later reads are submitted when the
+            // reader is dropped.
             if number == DEPTH / 2 {
                 reader.submit();
             }
@@ -216,7 +217,7 @@ fn a_reader_may_move_to_another_thread() {
     });
 }
 
-/// Drivers use edge-triggered polling of the ring's own descriptor, as mio does here.
+/// Drivers poll the ring's own descriptor with edge triggering. Here, mio does the same.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_end_of_a_read_can_be_polled_for() {

@@ -175,7 +175,8 @@ impl Etcd {
     fn try_servers(&mut self, path: &str, body: &Value) -> Result<Value, CoordinatorError> {
         let start = self.limit_start.unwrap_or_else(Instant::now);
         let mut last = CoordinatorError::NoServer;
-        // The last request must start before this time has passed.
+        // Start no request after this time, so that the last request ends within the time limit of
+        // the call.
         let start_max = self.limits.call - self.limits.request;
         let (mut servers_left, mut token_refused) = (self.urls.len(), false);
         while servers_left > 0 && start.elapsed() <= start_max {
@@ -196,7 +197,7 @@ impl Etcd {
             }
             self.failures += u64::from(!error.is_timeout);
             last = error.error;
-            // The other servers have the same revisions.
+            // Do not try the other servers, because they have the same revisions.
             if lacks_revision(&last) {
                 break;
             }

@@ -91,9 +91,11 @@ fn after_a_failed_request_a_replica_is_replaced_even_if_etcd_has_a_later_revisio
     overwrite(&second, "other", "");
     map.read().unwrap();
     drop(first);
-    // The record of the second etcd is older than the replica.
+    // The replica requests only later changes, and the record of the second etcd is older than the
+    // replica's revision.
     assert_eq!(map.read().unwrap().leaders["0"].record.leader, a);
-    // The request to the first etcd has failed, although the call has succeeded.
+    // The call has succeeded at the second etcd, but its request to the first one has failed.
+    // Therefore, a complete read follows.
     wait_for_complete_read(&map);
     assert_eq!(map.read().unwrap().leaders["0"].record.leader, b);
 }
@@ -106,7 +108,7 @@ fn a_replica_never_has_an_earlier_map_than_etcd() {
     let owned_by = |group: &str| format!(r#"{{"slots":{{"{group}":"0-4095"}}}}"#);
     overwrite(&server, "map", &owned_by("0"));
     assert!(replica.read().unwrap().map.is_some());
-    // Until the complete read that follows the deletion of a key, the replica has deleted keys.
+    // After the deletion of a key, the replica keeps the deleted key until its next complete read.
     overwrite(&server, "map", &owned_by("1"));
     delete(&server, "groups/0");
     let view = replica.read().unwrap();

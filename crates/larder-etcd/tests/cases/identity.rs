@@ -93,7 +93,8 @@ fn the_first_process_draws_the_identity_and_the_others_need_its_secret() {
     assert!(refused.contains("demo in etcd has no secret: omit --cluster-secret"), "{refused}");
 }
 
-/// An operator deletes a malformed identity. Running processes then get the time to restore it.
+/// An operator deletes a malformed identity. After that, running processes have time to restore the
+/// identity.
 #[test]
 fn the_wait_for_an_identity_starts_again_after_a_malformed_one() {
     let Some(server) = start() else { return };

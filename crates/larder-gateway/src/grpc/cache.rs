@@ -172,7 +172,7 @@ impl Cache for CacheService {
         if is_there {
             let len =
                 |one: &pb::Statistic| one.name.len() + one.value.len() + size_of::<pb::Statistic>();
-            // The encoder copies the statistics into the message.
+            // Count the statistics twice, because the encoder copies them into the message.
             memory.require(&self.0, 2 * statistics.iter().map(len).sum::<usize>()).await?;
             return Ok(Response::new(pb::StatsResponse { statistics }));
         }
@@ -222,7 +222,7 @@ async fn whole_reply(
         let text = format!("The value has {len} bytes: use Read, which sends it in pieces.");
         return Err(Status::resource_exhausted(text));
     }
-    // The encoder copies the value into the message.
+    // Count the value twice, because the encoder copies it into the message.
     memory.require(app, overhead_bytes + 2 * len).await?;
     let value = match &mut *found.value {
         [] => Bytes::new(),
@@ -257,7 +257,8 @@ fn replies(
     memory: RequestMemory,
     keys: Vec<Bytes>,
 ) -> impl Stream<Item = Result<pb::GetResponse, Status>> + Send {
-    // The list of keys stays in memory until all keys have been looked up.
+    // Count all keys for the whole request, because the list of keys stays in memory until all keys
+    // have been looked up.
     let keys_bytes = keys_len(&keys);
     let keys = keys.into_iter();
     let state = ((app, memory, keys_bytes), keys, VecDeque::<(Bytes, LookupOutcome)>::new());

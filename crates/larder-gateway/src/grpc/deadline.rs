@@ -46,9 +46,9 @@ impl Deadline {
         }
     }
 
-    /// Wraps the body of a reply. If there is a deadline and the body has not ended by then, the
-    /// wrapped body ends with the status `DEADLINE_EXCEEDED`. The wrapper and each of its chunks
-    /// hold `memory` until they are dropped.
+    /// Wraps the body of a reply. If there is a deadline and the body has not ended at the
+    /// deadline, the wrapped body ends with the status `DEADLINE_EXCEEDED`. The wrapper and each of
+    /// its chunks hold `memory` until they are dropped.
     pub(super) fn wrap_body(self, body: Body, memory: RequestMemory) -> DeadlineBody {
         let end = self.0.map(|at| Box::pin(sleep_until(at)));
         DeadlineBody { body: Some(body), end, memory }

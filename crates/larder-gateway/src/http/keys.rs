@@ -287,8 +287,8 @@ async fn count(
     let (compare, create) = match of_change(headers)? {
         Precondition::None => (None, step.initial.map(create)),
         Precondition::Present => (None, None),
-        // No item has the CAS 0, so this condition cannot hold. Refuse it here: a forwarded request
-        // uses the meta protocol, in which an increment with CAS 0 has no condition.
+        // No item has the CAS 0, so this condition cannot hold. Refuse the request here: a
+        // forwarded request uses the meta protocol, in which an increment with CAS 0 has no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => (Some(cas), None),
     };
@@ -335,8 +335,8 @@ async fn concatenate(
 ) -> Result<StatusCode, Problem> {
     let compare = match of_change(headers)? {
         Precondition::None | Precondition::Present => None,
-        // No item has the CAS 0, so this condition cannot hold. Refuse it here: a forwarded request
-        // uses the meta protocol, in which an append with CAS 0 has no condition.
+        // No item has the CAS 0, so this condition cannot hold. Refuse the request here: a
+        // forwarded request uses the meta protocol, in which an append with CAS 0 has no condition.
         Precondition::Is(0) | Precondition::Missing => return Err(Problem::precondition_failed()),
         Precondition::Is(cas) => Some(cas),
     };

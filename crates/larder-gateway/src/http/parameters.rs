@@ -42,7 +42,7 @@ impl FromRequestParts<App> for Key {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
-        // The router's parameters are UTF-8 text, but keys may be any bytes.
+        // Decode the path here: the router's parameters are UTF-8 text, but keys may be any bytes.
         let below = parts.uri.path().strip_prefix(KEYS).unwrap_or_default();
         let segment = below.split('/').next().unwrap_or_default();
         Self::new(percent_decode_str(segment).collect())

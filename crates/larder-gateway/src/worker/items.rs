@@ -112,7 +112,8 @@ impl Items for CacheItems {
                         self.record(class, started);
                         return stored;
                     }
-                    // Another server owns the item now.
+                    // Another server owns the item now, so take the received bytes out of the
+                    // upload and send them.
                     upload.map(|upload| self.with_engine(|engine| contents(engine, &upload)))
                 }
                 Some(UploadTarget::Remote(bytes)) => Some(bytes),

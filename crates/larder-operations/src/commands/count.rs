@@ -30,8 +30,8 @@ pub struct CreateNumber<'t> {
     pub value: u64,
     /// The expiry of the item.
     pub expiry: Expiry,
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],

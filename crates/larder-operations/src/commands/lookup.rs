@@ -32,8 +32,8 @@ pub struct CreateEmpty<'t> {
     pub expiry: Expiry,
     /// The CAS of the item; `None` assigns a fresh CAS.
     pub new_cas: Option<u64>,
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'t [Tag],

@@ -14,8 +14,8 @@ pub struct Set<'v> {
     pub client_flags: u32,
     /// The expiry of the item.
     pub expiry: Expiry,
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// Whether a refused set removes the old item, so that no reader finds an outdated value.
     pub refusal_removes: bool,

@@ -53,8 +53,8 @@ pub struct Store<'v> {
     /// The expiry of the item that `Append` or `Prepend` creates if the key has no item; `None`
     /// creates no item.
     pub create: Option<Expiry>,
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// The tags of the item. `Append` and `Prepend` to an existing item ignore them.
     pub tags: &'v [Tag],
@@ -102,7 +102,7 @@ impl<E: Engine> OpContext<'_, E> {
             Err(Refusal::Pending) => return StoreOutcome::Pending,
             Err(Refusal::OutOfMemory) => return self.refuse(key, op, StoreOutcome::OutOfMemory),
             Err(Refusal::NoCas) => return self.refuse(key, op, StoreOutcome::NoCas),
-            // The concatenated value is too large.
+            // If the concatenated value is too large, reply like memcached, and keep the old item.
             Err(Refusal::TooLarge) if op.mode.concatenates() => return StoreOutcome::NotStored,
             Err(Refusal::TooLarge | Refusal::WrongUpload | Refusal::NoTags) => {
                 return self.refuse(key, op, StoreOutcome::TooLarge);
@@ -142,7 +142,7 @@ impl<E: Engine> OpContext<'_, E> {
             _ => self.counters.thread.store_no_memory.add(1),
         }
         if op.refusal_removes {
-            // Removing needs no memory.
+            // Ignore the result, because a removal needs no memory.
             let _ = self.engine.update_unread(key, &mut None, |_| (Change::Remove, ()));
         }
         self.notify(|| [Some(self.stored_event(key, op, outcome, op.expiry)), None]);
@@ -220,8 +220,8 @@ impl<'v> Store<'v> {
         }
         let stale = match self.compare {
             Some(cas) if cas == item.cas && cas != 0 => false,
-            // A client that read the item before its invalidation may still store a value, marked
-            // as stale.
+            // With the flag `I`, a client that read the item before its invalidation may still
+            // store a value, which is marked as stale.
             Some(cas @ 1..) if self.invalidate && cas < item.cas && !self.mode.concatenates() => {
                 true
             }

@@ -16,8 +16,8 @@ pub struct Swap<'v> {
     pub value: &'v [u8],
     /// The expiry of the item; `None` keeps the expiry of the old item.
     pub expiry: Option<Expiry>,
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'v [Tag],

@@ -37,8 +37,8 @@ use encode::{
 pub struct Hit<'k> {
     /// The decoded key, for replies with a key (`VALUE`, binary `getk`, `mg k`).
     pub key: &'k [u8],
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// The properties that meta flags show. Classic text and binary show some of them.
     pub item: ShownItem,
@@ -128,8 +128,8 @@ pub enum ArithmeticReply {
 pub struct ItemInfo<'k> {
     /// The decoded key.
     pub key: &'k [u8],
-    /// Whether memcached's text protocol sends the key in base64: a client sent it in base64, or it
-    /// contains bytes that the text protocol cannot send.
+    /// Whether replies in memcached's text protocol contain the key in base64: a client sent it in
+    /// base64, or it contains bytes that the text protocol cannot carry.
     pub binary_key: bool,
     /// Seconds until the item expires; `None` if the item never expires.
     pub ttl: Option<u32>,

@@ -105,8 +105,8 @@ pub(crate) fn i32_of(token: &[u8]) -> Option<i32> {
     i32::try_from(if negative { -number } else { number }).ok()
 }
 
-/// Parses the client flags of a classic store like `strtoul`, and reduces them to 32 bits. Like
-/// memcached, refuses a negative number if the number modulo 2^64 is above `i64::MAX`.
+/// Parses the client flags of a classic store as `strtoul` does, and truncates them to 32 bits.
+/// Like memcached, refuses a negative number if the number modulo 2^64 is above `i64::MAX`.
 #[inline]
 pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     if let Some(number) = u64_of(token) {
@@ -118,7 +118,8 @@ pub(crate) fn flags_of(token: &[u8]) -> Option<u32> {
     (!refused).then_some(number as u32)
 }
 
-/// Parses the expiry of a classic store like `strtol`, and reduces it to 32 bits as memcached does.
+/// Parses the expiry of a classic store as `strtol` does, and truncates it to 32 bits as memcached
+/// does.
 #[inline]
 pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
     if let Some(number) = u64_of(token) {
@@ -129,10 +130,10 @@ pub(crate) fn exptime_of(token: &[u8]) -> Option<i32> {
     number.map(|number| number as i32)
 }
 
-/// Parses a number like C's library. Returns whether it has a minus sign, and its absolute value.
-/// Skips leading white space. If white space or a NUL follows the digits, ignores all bytes from
-/// there on. Returns `None` if there are no digits, if another character follows them, or if the
-/// number does not fit in 64 bits.
+/// Parses a number as the C library does. Returns whether it has a minus sign, and its absolute
+/// value. Skips leading white space. If white space or a NUL follows the digits, ignores all bytes
+/// from there on. Returns `None` if there are no digits, if another character follows them, or if
+/// the number does not fit in 64 bits.
 #[cold]
 fn c_number(token: &[u8]) -> Option<(bool, u64)> {
     let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r');

@@ -1,5 +1,5 @@
-//! Property tests of the reply readers: the replies do not depend on how the stream is split, and
-//! for an incomplete text reply, a reader never requests more bytes than the reply has.
+//! Property tests of the reply readers. The replies do not depend on how the stream is split. If a
+//! text reply is incomplete, the reader never waits for bytes after the end of this reply.
 
 use larder_protocol::answer::{Answer, read_binary, read_resp, read_text};
 use larder_protocol::response::Read;
@@ -126,7 +126,8 @@ proptest! {
         }
     }
 
-    /// Every prefix of a reply is incomplete. The reader requests no more bytes than the reply has.
+    /// Every prefix of a reply is incomplete. The reader never waits for bytes after the end of the
+    /// reply.
     #[test]
     fn a_prefix_of_an_answer_is_incomplete(text in text()) {
         for len in 0..text.len() {

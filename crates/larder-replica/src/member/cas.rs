@@ -247,7 +247,7 @@ mod tests {
         assert!(reserve.raise(5 * MIN));
         assert_eq!(reserve.values(), 5 * MIN..6 * MIN);
         assert_eq!(reserve.kept_range(more), more, "skipped values are no draws");
-        // The rest of the range suffices.
+        // The rest of the range contains enough values, so `raise` succeeds at once.
         assert!(reserve.raise(5 * MIN + 7));
     }
 

@@ -31,7 +31,8 @@ impl LeaderLease {
     /// `leads` states whether this member led before the reply.
     pub(super) fn note_read(&mut self, now: Millis, sent: Millis, leads: bool) {
         if !self.is_read_recent(now) {
-            // Any process may have been without a lease since the last read.
+            // Restart the time without a lease: this member does not know who had a lease since its
+            // last read.
             self.absent_since = None;
             (self.was_absent, self.own_read_at) = (leads, 0);
         }

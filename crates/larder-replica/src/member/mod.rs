@@ -395,7 +395,8 @@ impl Member {
             return Some(Record { epoch, leader, in_sync, cas, ..record.clone() });
         }
         if self.leads() {
-            // After a pause, this leader has not received the acknowledgements of its members yet.
+            // After a pause, keep the members in sync for a while, because this leader has not
+            // received their acknowledgements yet.
             let is_resuming = self.pauses.last().is_some_and(|(end, _)| now < end + RESUME_TIME);
             let ready = self.ready.iter().filter(|(process, time)| {
                 is_caught_up(**time, now) || is_resuming && record.in_sync.contains(process)

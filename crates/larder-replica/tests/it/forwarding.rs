@@ -5,9 +5,9 @@
 //! larder-cluster. Faults: each direction of a connection may deliver its bytes late, up to minutes
 //! after the connection was closed. The clocks differ by hours, and their rates by up to 1 %. Both
 //! processes may be paused between any two steps. The leader may stop leading at any time, even
-//! between two changes of a frame, and leads again later. The forwarding node notices this late.
-//! The test checks that no change takes effect twice, or after the node has reported it as failed,
-//! and that no change fails without faults.
+//! between two changes of a frame. It leads again later. The forwarding node notices each of these
+//! changes late. The test checks that no change takes effect twice, or after the node has reported
+//! it as failed, and that no change fails without faults.
 //!
 //! Each of these mutations of the code made the test fail when it was tried:
 //!
@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// The length of the phase with faults, in milliseconds.
 const FAULTS: u64 = 20_000;
 /// The length of the phase after the faults, in milliseconds. The second half of this phase has no
-/// new changes. At its end, all changes must have results.
+/// new changes. At the end of the phase, all changes must have results.
 const RECOVERY: u64 = 20_000;
 /// The duration of one step, in milliseconds.
 const STEP: u64 = 10;
@@ -270,7 +270,8 @@ impl World {
 
     fn receive_replies(&mut self, now: Millis) {
         for index in 0..self.connections.len() {
-            // The reading thread may have been paused while the connection was closed.
+            // Also read from closed connections: the reading thread may have been paused while the
+            // connection was closed.
             while let Some(reply) = self.connections[index].down.receive(self.now) {
                 let connection = &mut self.connections[index];
                 connection.heard_at = self.now;
@@ -332,7 +333,8 @@ impl World {
         }
     }
 
-    /// Retires the connection if another node leads. Uses it again if the leader leads again.
+    /// Retires the connection if another node leads. Uses the connection again if its leader leads
+    /// again.
     fn note_leader(&mut self) {
         let Some(connection) = self.connections.last_mut().filter(|of| !of.is_closed) else {
             return;
@@ -356,7 +358,8 @@ impl World {
             self.connections.push(connection);
         }
         let delay = self.delays[0];
-        // A paused writer may still have a lease for a connection that was closed during the pause.
+        // Include closed connections: a paused writer may still have a lease for a connection that
+        // was closed during the pause.
         for index in 0..self.connections.len() {
             if self.connections[index].lease.is_some() && self.pauses(0) {
                 return;

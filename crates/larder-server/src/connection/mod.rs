@@ -822,8 +822,8 @@ mod tests {
         let mut pair = Pair::new(&["one\n", "two\n"]);
         pair.peer.room = 0;
         assert_eq!(pair.serve_input(), NextAction::Wait);
-        // The peer accepts output again before the connection reads ahead. Reading ahead still
-        // sends nothing: the driver waits until the socket is writable.
+        // The peer accepts output again before the connection reads ahead. Even so, reading ahead
+        // must send nothing: the driver waits until the socket is writable.
         pair.peer.room = usize::MAX;
         pair.connection.note_event(true, false);
         let (peer, buffers) = (&mut pair.peer, &mut pair.buffers);
@@ -862,7 +862,7 @@ mod tests {
         }
         pair.connection.conversation.is_acknowledged = true;
         pair.connection.resume();
-        // The peer accepts a part of the released replies.
+        // The peer accepts only a part of the released replies, so the connection must wait.
         pair.peer.room = 2;
         assert_eq!(pair.serve(), NextAction::Wait);
         assert!(pair.connection.awaits_writing() && !pair.connection.is_held());

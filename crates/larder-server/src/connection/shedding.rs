@@ -152,7 +152,8 @@ impl Server {
         // must first remove the connection from this list. Therefore, only open connections are
         // marked.
         let conns = self.connections.open();
-        // Another thread may have marked connections before this thread acquired the lock.
+        // Compute the missing memory under the lock, because another thread may have marked
+        // connections before.
         let mut missing = missing();
         let stalled = u64::try_from(stalled.as_millis()).unwrap_or(u64::MAX);
         let since = self.clock.millis().saturating_sub(stalled);

@@ -169,7 +169,8 @@ pub fn open(
         from_image = match read {
             Ok(loaded) => Some(loaded),
             Err(reason) => {
-                // The memory file is now empty.
+                // The memory file is now empty, so open it again. If it was stale, report why the
+                // image is unusable, and otherwise the result of the first opening.
                 let restart = if is_stale { Some(Restart::Cold(Some(reason))) } else { first };
                 opened = reopen()?.zip(restart).map(|((cache, _), restart)| (cache, restart));
                 None
@@ -346,7 +347,7 @@ fn remove_other_image(cache: &Cache, image: Option<&Path>) -> Result<(), FileErr
     Ok(())
 }
 
-/// Removes the image. Call this before the first change of the cache. Otherwise a later restart
+/// Removes the image. Call this before the first change to the cache. Otherwise a later restart
 /// could restore items that were deleted after the current start.
 ///
 /// # Errors

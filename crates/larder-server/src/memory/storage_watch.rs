@@ -90,7 +90,7 @@ impl LoggedCount {
     /// Returns the increase since the last line, and records the count as logged. Returns `None` if
     /// there is no increase, or if the last line is less than [`INTERVAL`] old.
     fn due(&mut self, count: u64, now: Instant) -> Option<u64> {
-        // `stats reset` has set the counter to 0.
+        // A lower count means that `stats reset` has set the counter to 0.
         if count < self.logged {
             self.logged = 0;
         }

@@ -197,8 +197,8 @@ impl<E: Engine> Endpoint<E> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return NextAction::Wait;
                     }
-                    // The call was interrupted, or the system reports that it could not deliver an
-                    // earlier reply.
+                    // Try again: the call was interrupted, or the system has reported that it could
+                    // not deliver an earlier reply.
                     Err(_) => continue,
                 }
             }

@@ -213,7 +213,7 @@ pub fn cpu_times() -> [Duration; 2] {
     use nix::sys::resource::{UsageWho, getrusage};
     use nix::sys::time::TimeValLike;
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return [Duration::ZERO; 2] };
-    // Times are never negative.
+    // Times are never negative, so `unsigned_abs` does not change them.
     [usage.user_time(), usage.system_time()]
         .map(|time| Duration::from_micros(time.num_microseconds().unsigned_abs()))
 }

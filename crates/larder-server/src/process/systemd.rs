@@ -38,7 +38,8 @@ impl Watchdog {
         if self.notified.elapsed() < timeout / 4 {
             return;
         }
-        // Each worker records a heartbeat about once a second.
+        // Do not count a short stall, because each worker records a heartbeat only about once a
+        // second.
         if stall_time < timeout.max(3 * MAINTENANCE) {
             notify(&[NotifyState::Watchdog]);
             self.notified = Instant::now();

@@ -16,7 +16,8 @@ pub enum Security {
 }
 
 impl Security {
-    /// Splits an entry into the TLS requirements that its prefix names and the rest.
+    /// Splits the TLS prefix off an entry. Returns the requirements that the prefix names, and the
+    /// rest of the entry.
     pub(crate) fn of(entry: &str) -> (Self, &str) {
         let named =
             [("notls:", Self::Plain), ("btls:", Self::Anonymous), ("mtls:", Self::Certified)];

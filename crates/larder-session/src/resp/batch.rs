@@ -11,7 +11,7 @@ use larder_protocol::resp::{
 };
 use larder_store::Engine;
 
-// The engine can store every key that the protocol accepts.
+// The engine must be able to store every key that the protocol accepts.
 const _: () = assert!(KEY_LEN_MAX <= larder_store::KEY_LEN_MAX);
 
 /// The maximum number of requests in a batch: see `BATCH_MAX` of `memcached/batch.rs`.
@@ -117,7 +117,7 @@ pub(super) enum BatchEnd<'b> {
     Nothing {
         consumed: usize,
     },
-    /// An incomplete request. At least `wanted` of its bytes have not arrived.
+    /// An incomplete request. At least `wanted` more bytes of it must arrive.
     Incomplete {
         wanted: usize,
     },

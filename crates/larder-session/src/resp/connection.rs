@@ -51,7 +51,8 @@ impl<E: Engine> Session<E> {
             }
             Command::ClientTracking(wanted) => {
                 let outcome = tracking::set_tracking(cx, self.client, state, wanted, output);
-                // The open routes belong to the client's previous tracking state.
+                // Close the open routes, because they belong to the client's previous tracking
+                // state.
                 self.close_routes();
                 return outcome;
             }
@@ -165,7 +166,8 @@ impl<E: Engine> Session<E> {
             Command::Hello(hello) => {
                 let done = self::hello(cx, state, hello);
                 if done.is_ok() {
-                    // The RESP version may have changed, and a route cannot change its version.
+                    // Close the open routes: the RESP version may have changed, and a route cannot
+                    // change its version.
                     self.close_routes();
                     let follows = cx.host.replication().is_some_and(|of| of.link.is_some());
                     reply::hello(state.version, self.client, follows, output);

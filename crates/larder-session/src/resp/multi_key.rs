@@ -77,7 +77,7 @@ impl<E: Engine> Session<E> {
                     reply::null(state.version, output);
                     Outcome::Done
                 }
-                // No item can have an invalid key.
+                // No item can have an invalid key, so the command does not count this key.
                 (_, Err(_)) => Outcome::Done,
                 (command, Ok(_)) => count(cx, state, key, command),
             };

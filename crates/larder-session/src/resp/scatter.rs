@@ -53,7 +53,8 @@ impl<E: Engine> Session<E> {
         }
         let destinations = Destinations::with_stable_map(cx.host, |destinations| {
             if is_queued {
-                // The batch may follow a change of the same transaction.
+                // Choose destinations as after a change, because an earlier batch of the same
+                // transaction may contain a change.
                 destinations.follow_change();
             }
             let destinations = batch.iter().map(|ready| destination(destinations, state, ready));
@@ -76,7 +77,8 @@ impl<E: Engine> Session<E> {
                 let Some(ready) = batch.first() else { return ScatterDecision::Local(0) };
                 ScatterDecision::Finish(self.split_command(cx, state, ready, poll, is_queued))
             }
-            // This server has executed a part of a command, and no other server can finish it.
+            // Close the connection: this server has executed a part of a command, and no other
+            // server can finish the command.
             Some(0)
                 if state.key_progress.keys > 0
                     && batch.first().is_some_and(|next| items_command(next).is_err()) =>
@@ -138,7 +140,7 @@ impl<E: Engine> Session<E> {
                     reply::ok(&mut expected);
                     if cx.host.owner() == Owner::Local {
                         let local = local.insert(Vec::new());
-                        // A flush never waits for slower storage.
+                        // Ignore the outcome, because a flush never waits for slower storage.
                         let _ = self.answer_slowly(cx, state, ready, local);
                         poll.keeps_answers = true;
                     }

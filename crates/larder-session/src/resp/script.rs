@@ -217,7 +217,7 @@ fn decide<'v>(
                 Ok((store(EditValue::Bytes(first), millis, now, "setex")?, Answer::Ok))
             }
         },
-        // `SET` checks its expiry before its condition.
+        // Like `SET`, check the expiry before the condition.
         Script::AddForMillis => {
             let edit = store(EditValue::Bytes(first), integer(second)?, now, "set")?;
             Ok(if item.is_some() { (Edit::Keep, Answer::Null) } else { (edit, Answer::Ok) })

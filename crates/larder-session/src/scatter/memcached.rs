@@ -192,7 +192,7 @@ impl<E: Engine> Session<E> {
         let (mut expected, mut local) = (Vec::new(), None);
         reply::ok(format, &mut expected);
         if cx.host.owner() == Owner::Local {
-            // A flush never waits for slower storage.
+            // Ignore the outcome, because a flush never waits for slower storage.
             let _ = self.answer_one(cx, batch, ready, local.insert(Vec::new()), scratch);
             poll.keeps_answers = true;
         }

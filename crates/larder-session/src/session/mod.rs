@@ -255,7 +255,7 @@ impl<E: Engine> Session<E> {
         host.release(pending.reserved());
         if let Some(resp) = &mut self.resp {
             if self.is_forwarded {
-                // Other sessions share the subscription.
+                // Keep the subscription, because other sessions share it.
                 resp.tracking = None;
             }
             resp.close(host);

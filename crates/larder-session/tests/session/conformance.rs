@@ -4,8 +4,8 @@ use crate::common::target::{self, Sessions};
 use larder_model::{Case, Target, read_folder, run, run_bytewise};
 use std::path::Path;
 
-/// The minimum length, in bytes, of cases that are not replayed byte by byte, because they would
-/// take too much time.
+/// Cases of at least this length in bytes are not replayed byte by byte, because that would take
+/// too much time.
 const BYTEWISE_LEN_MAX: usize = 10_000;
 
 fn cases() -> Vec<Case> {

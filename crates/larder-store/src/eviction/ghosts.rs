@@ -225,8 +225,8 @@ mod tests {
     }
 
     /// Each case contains the number of live items, the number of buckets, and the number of
-    /// evictions in each call. After as many evictions as there are live items, about 8 epochs must
-    /// have passed.
+    /// evictions in each call. When the number of evictions reaches the number of live items, about
+    /// 8 epochs must have passed.
     #[test]
     fn as_many_evictions_as_live_items_are_8_epochs() {
         for (live, buckets, batch) in [(800, 100, 1), (800, 100, 50), (8000, 5, 7), (8, 1000, 1)] {

@@ -486,8 +486,9 @@ mod tests {
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
     }
 
-    /// A leader that transfers its leadership waits until no reply waits. The thread of a reply may
-    /// be late, and check the reply's position after the end of the leadership.
+    /// Before a leader transfers its leadership, it waits until no reply is waiting. The thread
+    /// that has a reply may be late, and may check the reply's position only after the leadership
+    /// has ended.
     #[test]
     fn an_acknowledged_reply_is_released_after_its_leader_was_deposed() {
         let acks = Acknowledgements::default();
@@ -500,7 +501,8 @@ mod tests {
         assert_eq!(state(&position), AckState::Acknowledged);
         let late = acks.position(under_way, (0, 1), 0, None);
         assert_eq!(state(&late), AckState::Lost, "its batch had not ended");
-        // In the next term, a reply waits when the leader is deposed.
+        // In the next term, a reply is still waiting when the leader is deposed, so all replies of
+        // that term are lost.
         acks.require(7);
         let first = acks.position(acks.term(), (0, 2), 0, None);
         acks.note(7, &[2], 0);
@@ -527,8 +529,8 @@ mod tests {
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         assert_eq!((acks.holds(), acks.lost()), (1, 1));
-        // The leader is deposed while no reply waits, but before the thread of a late reply checks
-        // its position.
+        // The leader is deposed when no reply is waiting. Only then does the thread of a late reply
+        // check the position of this reply.
         let late = acks.position(acks.term(), (0, 2), 0, None);
         acks.end_late(now);
         acks.end_late(now + WAIT_MAX + Duration::from_millis(1));
@@ -554,7 +556,7 @@ mod tests {
         acks.note_exported(exporter, &[9, 5]);
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Acknowledged);
-        // An exporter that sends nothing.
+        // The exporter sends nothing, so the change waits for the maximum number of rounds.
         let position = paced(6);
         for round in 0..PACE_ROUNDS {
             assert_eq!(acks.state_of(&position, &waker), AckState::Pending, "{round}");
@@ -589,7 +591,8 @@ mod tests {
         );
         acks.note_exported(second, &[5]);
         assert_eq!(acks.state_of(&position, waker), AckState::Acknowledged);
-        // The rounds of the second exporter do not count.
+        // Only the rounds of the first exporter count, so the position waits for `PACE_ROUNDS` of
+        // them.
         let position = paced(6);
         for round in 0..PACE_ROUNDS {
             assert_eq!(acks.state_of(&position, waker), AckState::Pending, "{round}");

@@ -112,7 +112,7 @@ impl<E> JournaledHandle<E> {
 #[inline]
 fn kind(change: &Change<'_>, now: Now) -> Option<ChangeKind> {
     match change {
-        // The item has expired already.
+        // If the new expiry has already passed, the change counts as a removal.
         Change::Put { attributes, .. } | Change::SetAttributes { attributes, .. }
             if attributes.expiry.is_past(now) =>
         {
@@ -162,7 +162,8 @@ fn record_decision<'v, L: Lease, R>(
         let (change, result) = decide(found);
         let kind = kind(&change, now);
         *into = kind.map_or(Decision::Unjournaled, Decision::Journaled);
-        // The engine holds the lock of the key, which all later changes of the key need.
+        // Check the fence here, because the engine holds the lock of the key, which all later
+        // changes of the key need.
         if kind.is_some() && !allows(fence) {
             *into = Decision::Refused;
             return (Change::Keep, result);
@@ -200,7 +201,8 @@ impl<E: Engine> Batches for JournaledHandle<E> {
         self.batches.store(batch, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.term = self.journals.acks().term();
-        // The previous batch may have ended without a call of `ack_position`.
+        // Reset these fields, because the previous batch may have ended without a call of
+        // `ack_position`.
         (self.waits_for, self.paced) = (None, None);
         self.engine.begin_batch(now);
     }

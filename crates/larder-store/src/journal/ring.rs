@@ -276,7 +276,7 @@ impl Reader {
         }
         let header = ring.word(self.at).load(Ordering::Relaxed);
         let len = (header >> LEN_SHIFT & LEN_MASK) as usize;
-        // An overwritten header contains arbitrary bits.
+        // Ignore an impossible length: an overwritten header contains arbitrary bits.
         let words = if len > KEY_LEN_MAX { 0 } else { len.div_ceil(WORD) as u64 };
         self.key.clear();
         for offset in self.at + 1..=self.at + words {

@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use step::Step;
 
-/// A map of another crate, with the [`Core`] of its cache. The maps are `dashmap::Parts` and
+/// A map from an external crate, with the [`Core`] of its cache. The maps are `dashmap::Parts` and
 /// `moka::Records`. Other crates can't implement this trait, because only this crate creates a
 /// [`Core`].
 pub trait Map: fmt::Debug + Send + Sync + Sized + 'static {

@@ -178,7 +178,7 @@ impl Core {
     /// Registers an observer: from now on, the cache calls it for every eviction. Only the first
     /// call has an effect.
     pub(crate) fn observe_evictions(&self, observer: EvictionObserver) {
-        // Fails if there is an observer already.
+        // Has no effect if there is an observer already.
         let _ = self.observer.set(observer);
     }
 

@@ -326,7 +326,7 @@ fn operate(
         true
     } else if let Some(change) = change {
         let hashed = hashed(handle, &key);
-        // Making room for the change may have evicted the item itself.
+        // Do not change an item that is missing: making room for the change may have evicted it.
         let needs_item = matches!(
             change,
             Change::SetAttributes { .. } | Change::Put { value: NewValue::Append(_), .. }
@@ -346,7 +346,7 @@ fn operate(
         let changed = std::mem::take(&mut oracle.changing);
         oracle.known.extend(changed);
     }
-    // The cache may have evicted the key itself, or another key.
+    // Note the evicted keys: the cache may have evicted the changed key itself, or another key.
     let evicted_keys: Vec<Vec<u8>> = evicted.lock().unwrap().drain(..).collect();
     oracle.may_miss.extend(evicted_keys);
     let may_miss = std::mem::take(&mut oracle.may_miss);

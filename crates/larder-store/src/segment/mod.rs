@@ -375,7 +375,7 @@ impl Cache {
     /// call has an effect. If the observer panics, the process aborts, because the item is only
     /// partly removed.
     pub fn observe_evictions(&self, observer: EvictionObserver) {
-        // Fails if there is an observer already.
+        // Has no effect if there is an observer already.
         let _ = self.shared.observer.set(observer);
     }
 

@@ -293,11 +293,12 @@ impl Handle {
             if shared.table().tag_buckets() != 0 {
                 return Ok(());
             }
-            // The index cannot grow while this lock is held.
+            // Hold the growth lock, so that the index does not grow at the same time.
             if let Ok(_growing) = shared.growth.try_lock() {
                 return self.fill_tag_table(&shared);
             }
-            // The other handle may need the memory that this handle's pin and open segments occupy.
+            // Release the pin and the open segments, because the other handle may need the memory
+            // that they occupy.
             self.pin.pause();
             self.end_writing();
             wait_for_others(round);

@@ -214,7 +214,7 @@ fn impossible_limits_are_refused() {
     assert!(min < 4 << 20 && (15 << 20..17 << 20).contains(&max), "{min} {max}");
     assert_eq!(cache.set_limit(min - 1), Err(LimitRefused { min, max }));
     assert_eq!((cache.set_limit(max), cache.set_limit(min)), (Ok(()), Ok(())));
-    // An index that has grown needs its memory.
+    // After the index has grown, the minimum limit is higher, because the index keeps its memory.
     cache.set_limit(16 << 20).unwrap();
     let mut handle = cache.handle();
     handle.begin_batch(NOW);

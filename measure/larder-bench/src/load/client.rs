@@ -131,8 +131,8 @@ impl Client {
             }
     }
 
-    /// Returns whether all requests have been sent and answered. A timed run is done only at the
-    /// end of a trace.
+    /// Returns whether all requests have been sent and answered. A timed run is done only if it
+    /// replays a trace that has ended.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.generator.is_exhausted() && self.unanswered() == 0

@@ -1,4 +1,4 @@
-//! Generates streams that consist of several phases or draw keys from several sources.
+//! Generates streams that consist of several phases or take their keys from several sources.
 
 use super::NoDistribution;
 use super::stream::{Counted, Stream};
@@ -15,8 +15,8 @@ use std::collections::BinaryHeap;
 /// A phase of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase<'s> {
-    /// Each request draws its key from one source. The number before each source is the probability
-    /// of choosing it.
+    /// Each request chooses a source at random and takes its key from this source. The number
+    /// before each source is its probability.
     Mixed { requests: usize, sources: &'s [(f64, Source)] },
     /// Requests all keys of a set in order, `rounds` times.
     Loop { set: u32, keys: u32, value_bytes: u32, rounds: u32 },
@@ -202,7 +202,7 @@ fn whole(bytes: f64) -> u32 {
     bytes as u32
 }
 
-/// The state of a source while keys are drawn from it.
+/// The state of a source while the generator takes keys from it.
 enum Drawing {
     /// `by_rank` maps ranks to keys. With `None`, each key equals its rank.
     Zipf {

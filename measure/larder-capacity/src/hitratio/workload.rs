@@ -187,7 +187,7 @@ impl Keys<'_> {
         if traits.size_shift && self.workload.is_late(index) { key + (1 << 32) } else { key }
     }
 
-    /// Draws the rank of a key. The most popular key has rank 0.
+    /// Returns the rank of a random key. The most popular key has rank 0.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, in 1..=n")]
     fn rank(&mut self) -> u64 {
         self.zipf.sample(&mut self.random) as u64 - 1

@@ -43,8 +43,8 @@ impl Key {
         self.stored_ms = now_ms;
     }
 
-    /// Returns the cheapest possible hits, as many as a cache of infinite capacity has, each with
-    /// its cost (in bytes × requests) and its value.
+    /// Returns the cheapest possible hits, each with its cost (in bytes × requests) and its value.
+    /// Their number is the number of hits of a cache of infinite capacity.
     fn offers(mut self) -> impl Iterator<Item = (f64, f64)> {
         self.gaps.sort_unstable();
         self.gaps.truncate(self.hits);

@@ -319,7 +319,8 @@ impl SharedConnection {
         let (given, reader) = {
             let mut state = self.lock();
             if reader.is_some() || state.reader.is_some() {
-                // The replies may have arrived while the caller waited for another server.
+                // Read once more, because the replies may have arrived while the caller waited for
+                // another server.
                 let end = Instant::now() + LATE_MAX;
                 while !pending.ticket.has_delivery()
                     && self.read_available(&mut state, &mut wake_list)

@@ -32,7 +32,7 @@ pub(super) enum TicketState {
     Awake,
     /// The caller waits.
     Waiting,
-    /// The caller has not taken its delivery yet.
+    /// The delivery has arrived, but the caller has not taken it yet.
     Delivered(Delivery),
     /// The caller has given up.
     GivenUp,

@@ -55,7 +55,7 @@ impl Breaker {
             None => Ok(AdmissionKind::Call),
             Some(until) if now < until => Err(until - now),
             Some(_) => {
-                // Other calls wait for the result of the probe.
+                // Admit no other call until the probe has a result or its time has passed.
                 self.open_until = Some(now + PROBE_TIME);
                 Ok(AdmissionKind::Probe)
             }
@@ -88,7 +88,7 @@ impl Breaker {
     /// Records a call whose outcome proves neither that the server works nor that it is at fault.
     /// If the call was the probe, the next call may probe at once.
     pub(crate) fn pass(&mut self, call: AdmissionKind, now: Instant) {
-        // Another call may have closed the breaker during the probe.
+        // Do not open the breaker again if another call has closed it during the probe.
         if call == AdmissionKind::Probe && self.open_until.is_some() {
             self.open_until = Some(now);
         }

@@ -72,8 +72,8 @@ fn the_error_of_an_open_breaker_contains_the_last_fault() {
     });
 }
 
-/// Checks how long clients take to detect that a server works again after a long outage. By then,
-/// the pauses between probes have reached their maximum.
+/// Checks how long clients take to detect that a server works again after a long outage. At the end
+/// of the outage, the pauses between probes have reached their maximum.
 #[test]
 fn a_server_is_found_within_two_seconds_after_a_long_outage() {
     let clients = RefCell::new(Vec::new());

@@ -425,7 +425,7 @@ fn closing_a_client_fails_new_and_waiting_calls() {
 }
 
 /// Checks that the client closes a shared connection if its first reply never ends and the caller
-/// of that reply has given up.
+/// that waits for this reply has given up.
 #[test]
 fn a_shared_connection_without_replies_is_closed() {
     any_client::shared_by_tasks(|client| {

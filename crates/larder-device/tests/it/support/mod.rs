@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 pub(crate) const PAGE_LEN: u64 = 64 << 10;
-/// A time limit, much longer than anything that a test waits for.
+/// A time limit that is much longer than any wait of a test.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]

@@ -46,8 +46,8 @@ pub enum Script {
     /// milliseconds from now. Returns the sum, and the milliseconds until the item expires.
     CountHit,
     /// Adds 1 to the number, and sets the expiry to arg 2 milliseconds from now if arg 1 is `1`. If
-    /// there is no item or it has no expiry, stores 1 for arg 2 milliseconds. Returns the sum, and
-    /// the milliseconds until the item expires.
+    /// there is no item or it has no expiry, stores 1 with an expiry of arg 2 milliseconds. Returns
+    /// the sum, and the milliseconds until the item expires.
     CountHitInWindow,
     /// Returns the value or null, and the milliseconds until the item expires.
     ShowHits,

@@ -82,7 +82,8 @@ pub fn normal_form(script: &[u8]) -> Option<Vec<u8>> {
     while let Some((token, behind)) = next_token(rest)? {
         rest = behind;
         if token == Token::Symbol(b";") {
-            // Lua 5.1, which Redis uses, has no empty statements.
+            // Refuse a `;` that does not end a statement: Lua 5.1, which Redis uses, has no empty
+            // statements.
             let next = next_token(rest)?.map(|(token, _)| token);
             if !last_two[1].is_some_and(ends_statement) || !next.is_none_or(starts_statement) {
                 return None;

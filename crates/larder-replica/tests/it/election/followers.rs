@@ -34,7 +34,8 @@ impl World {
             self.nodes.iter_mut().filter(closes).for_each(|node| node.connected = None);
             return;
         }
-        // The changes of a leader that was replaced by a member out of sync are lost.
+        // If a member that was out of sync has replaced this leader, this leader's changes are
+        // lost.
         let leads = self.record.as_ref().map(|record| &record.leader) == Some(member.me());
         if !answers || self.was_unclean && !leads {
             return;

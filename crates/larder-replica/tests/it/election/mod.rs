@@ -219,8 +219,8 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     member.note_ack(14_000, &other, Some(14_000), promise(14_000));
     answer(&mut member, 14_000, &mut view).expect("another revision");
     assert_eq!(view.revision, revision + 1);
-    // The last leader had no `unclean_after`. This leader's swap, which sets it, has no reply and
-    // may take effect.
+    // The last leader had no `unclean_after`. This leader's swap, which sets `unclean_after`, has
+    // no reply and may still take effect.
     let settings =
         MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: Some(5000) };
     let mut next = Member::new(settings);
@@ -307,7 +307,7 @@ fn a_record_of_a_backup_is_replaced_by_the_last_one() {
 }
 
 /// Checks that a leader answers requests again if its transfer takes too long. If the swap to
-/// another leader may still take effect, it must first replace the record.
+/// another leader may still take effect, the leader must first replace the record.
 #[test]
 fn a_leader_answers_again_after_a_transfer_without_result() {
     let process = |node: &str, incarnation| Process { node: node.to_owned(), incarnation };
@@ -409,14 +409,14 @@ fn members_stay_in_sync_after_an_election() {
     assert_eq!(member.next(1000), Some(Command::Read));
     member.handle_view(1000, None);
     assert_eq!(swap(&mut member, 1004).in_sync, std::slice::from_ref(&me));
-    // After its sync, the member stays in sync while it sends acknowledgements, and leaves when its
-    // connection ends.
+    // After its sync, the member stays in sync while it sends acknowledgements. When its connection
+    // ends, the leader removes it from the members in sync.
     let mut member = elect();
     member.note_ack(900, &other, Some(900), promise(900));
     assert!(!matches!(member.next(1800), Some(Command::Swap(..))));
     member.note_disconnected(&other);
     assert_eq!(swap(&mut member, 1801).in_sync, std::slice::from_ref(&me));
-    // A member that needs a full sync leaves the members in sync immediately.
+    // The leader immediately removes a member that needs a full sync from the members in sync.
     let mut member = elect();
     member.exclude(&other);
     assert!(member.may_be_in_sync(other.incarnation, 3), "the record names it");
@@ -471,7 +471,8 @@ fn members_extend_cas_values_without_the_coordinator() {
     assert_eq!(record.in_sync.len(), 3);
     let first = record.cas.to;
     assert_eq!(member.cas_values(), 1..first);
-    // While the coordinator replies, heartbeats offer no higher end than the record has.
+    // While the coordinator replies, heartbeats contain no higher end of the CAS range than the
+    // record.
     member.note_next_cas(2, first - 1);
     assert_eq!(member.heartbeat_cas_end(2), first);
     // The coordinator stops replying.
@@ -492,11 +493,11 @@ fn members_extend_cas_values_without_the_coordinator() {
     member.note_ack(now, &b, Some(now), promise(now, offer));
     assert_eq!(member.cas_values(), 1..offer);
     assert!(!member.lacks_cas());
-    // The next record contains the end.
+    // The next record contains the extended end of the range.
     let record = answer(&mut member, now + 1000, &mut view).expect("a reservation");
     assert!(record.cas.to >= offer && record.cas.from == 1, "{record:?}");
-    // If a member has acknowledged the end, its own range starts above that end, even if the record
-    // it has read is older.
+    // If a member has acknowledged the end of a leader's range, its own range starts above that
+    // end, even if the member has read only an older record.
     let settings = MemberSettings { me: a.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
     let mut follower = Member::new(settings);
     let cas = CasRange::starting_at(1);

@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// Abandons an import. A swap of the import without a reply stays pending.
+    /// Abandons an import. If a swap of the import has no reply yet, the swap stays pending.
     pub(super) fn abandon_import(&mut self, n: usize) {
         let Some(import) = &self.nodes[n].import else { return };
         let has_pending_swap = import.has_pending_swap;

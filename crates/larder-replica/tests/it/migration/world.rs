@@ -300,7 +300,8 @@ impl World {
             } else {
                 let node = &mut self.nodes[n];
                 let group_state = &mut self.coordinator.groups[node.group];
-                // After a later election, the members of the new record do not acknowledge the end.
+                // After a later election, this leader cannot extend its range: the members of the
+                // new record do not acknowledge a higher end of the range.
                 if node.leadership_epoch == Some(group_state.since) {
                     node.cas_end = node.cas_end.max(cas + CAS_LEN);
                     group_state.cas_end_of_members =

@@ -280,8 +280,8 @@ impl<C: Cache> World<C> {
             return;
         }
         let follower = &mut self.followers.borrow_mut()[number];
-        // If there was another leader in between, it may have undone changes that the follower had
-        // received from this leader.
+        // If there was another leader since the last connection, it may have undone changes that
+        // the follower had received from this leader.
         follower.has_missed_leader = follower.leaders != self.leaders.get();
         follower.leaders = self.leaders.get();
         let applier = &mut follower.applier;

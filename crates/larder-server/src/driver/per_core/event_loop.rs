@@ -211,7 +211,7 @@ impl<E: Engine + 'static> EventLoop<E> {
             if self.worker.server.life.phase() == Phase::Draining {
                 self.drain(now);
             }
-            // The polls above may have queued flash reads.
+            // Start the flash reads that the polls above have queued.
             self.worker.drive_reads();
         }
     }
@@ -275,7 +275,8 @@ impl<E: Engine + 'static> EventLoop<E> {
         self.worker.start_iteration();
         while self.worker.has_time_for_handshake() {
             let Some(index) = self.handshaking.pop_front() else { return };
-            // The client may have closed, and its index may belong to another client now.
+            // Check that this client still waits for its handshake: its index may belong to another
+            // client now.
             let client = self.clients.get_mut(index).and_then(Option::as_mut);
             let waited = client.is_some_and(|client| std::mem::take(&mut client.awaits_handshake));
             if waited {
@@ -439,7 +440,7 @@ impl<E: Engine + 'static> EventLoop<E> {
         while let Some((_, index, info)) =
             self.handshakes.pop_front_if(|(deadline, ..)| *deadline <= now)
         {
-            // The index may belong to another connection now.
+            // Compare the IDs, because the index may belong to another connection now.
             let late = self.clients.get(index).and_then(Option::as_ref).is_some_and(|client| {
                 client.connection.is_handshaking() && client.connection.info.id == info.id
             });

@@ -61,7 +61,7 @@ impl Workers for Runtimes {
 
     fn join(self) {
         for (end, thread) in self.threads {
-            // A thread that panicked has dropped its receiver.
+            // Sending fails if the thread has panicked and dropped its receiver.
             let _ = end.send(());
             if thread.join().is_err() {
                 tracing::error!(

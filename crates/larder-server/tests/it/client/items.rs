@@ -225,7 +225,7 @@ fn a_server_that_is_killed_and_comes_back() {
                         if client.set(&key, &key, 0).is_ok()
                             && let Ok(found) = client.get(&key)
                         {
-                            // The server may have been killed between the two calls.
+                            // The value is missing if the server was killed between the two calls.
                             assert!(found.is_none_or(|value| value == key));
                             right.fetch_add(1, Ordering::Relaxed);
                         } else {
@@ -520,7 +520,7 @@ fn values_of_a_type() {
                     numbers.set("n", &7, 60).await.unwrap();
                     let compute = async || Ok::<_, ()>("seven".to_owned());
                     let texts = cache.typed::<String, _>(Convention::Dalli);
-                    // The future can be sent to another thread.
+                    // `spawn` requires that the future can be sent to another thread.
                     let computed = tokio::spawn(async move {
                         texts.get_or_compute("n", lease(), compute).await.unwrap()
                     });

@@ -82,8 +82,8 @@ fn many_threads() {
     };
     each_larderd("client-threads", test);
     // memcached before 1.6.39 can stop reading a TLS connection if a set follows another without a
-    // pause: it waits for the socket although OpenSSL has buffered the next request. Pooled
-    // connections carry one set at a time.
+    // pause: it waits for the socket although OpenSSL has buffered the next request. A pooled
+    // connection carries only one set at a time, so the test uses only pools.
     each_pool(|client| with_memcached("client-threads", client, test));
 }
 

@@ -324,7 +324,8 @@ fn only_idle_connections_are_closed() {
 
 #[test]
 fn a_slow_watcher_has_the_configured_buffer() {
-    // A line has about 90 bytes. The server sends each line within 20 ms.
+    // The 1000 lines have about 90 bytes each, so they fit in the larger buffer only. The server
+    // sends each line within 20 ms.
     for (kib, skips) in [(1, true), (200, false)] {
         let size = format!("watcher_logbuf_size={kib}");
         let server = Server::larderd(&["-o", &size]);

@@ -188,7 +188,7 @@ fn a_unix_socket_belongs_to_the_user_of_u() {
     command.args(["-u", "nobody", "-a", "660", "-t", "1", "-s"]).arg(&path);
     let _server = Server::spawn(scratch, &mut command);
     let owner = (nobody.uid.as_raw(), nobody.gid.as_raw(), 0o660);
-    // The socket accepts connections before its owner is set.
+    // Wait, because the socket accepts connections before its owner is set.
     wait_for("owner", || {
         let meta = std::fs::metadata(&path).ok();
         meta.is_some_and(|meta| (meta.uid(), meta.gid(), meta.mode() & 0o777) == owner)

@@ -218,8 +218,8 @@ fn binary(random: &mut Random, out: &mut Vec<u8>) {
 /// request, which makes a TTL a second shorter.
 const ATTEMPTS: usize = 4;
 
-/// Compares the replies of memcached and of larderd with these options to `rounds` generated
-/// requests. Each request starts with a flush.
+/// Sends `rounds` generated pipelines to memcached and to larderd with these options, and compares
+/// the replies. Each pipeline starts with a flush.
 fn compare(seed: u64, rounds: usize, options: &[&str], generate: impl Fn(&mut Random) -> Vec<u8>) {
     let Some(memcached) = Server::memcached(&["-t", "1"]) else {
         panic!("memcached is not installed; scripts/test installs it");
@@ -314,8 +314,8 @@ fn lines(random: &mut Random, write: fn(&mut Random, &mut String)) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Returns a pipeline of binary requests. It starts with a flush, so that rounds do not depend on
-/// each other.
+/// Returns a pipeline of binary requests. It starts with a flush, so that its replies do not depend
+/// on earlier pipelines.
 fn frames(random: &mut Random) -> Vec<u8> {
     let mut out = vec![0x80, 8];
     out.resize(24, 0);

@@ -328,8 +328,8 @@ fn write(words: &[String], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns a pipeline of requests. It starts with a flush, so that rounds do not depend on each
-/// other.
+/// Returns a pipeline of requests. It starts with a flush, so that its replies do not depend on
+/// earlier pipelines.
 fn pipeline(random: &mut Random, resp3: bool) -> Vec<u8> {
     let mut out = b"FLUSHALL\r\n".to_vec();
     let words_of = |random: &mut Random, out: &mut Vec<u8>| match random.below(40) {

@@ -35,8 +35,8 @@ fn micros(page: &str, name: &str) -> f64 {
     stat(page, name).parse().unwrap()
 }
 
-/// The server counts the request for a page at the end of its poll, so only the next page includes
-/// this request.
+/// The server counts the request for a page at the end of the poll that answers it, so only the
+/// next page includes this request.
 #[test]
 fn each_request_is_counted_in_its_class_until_a_reset() {
     let server = Server::larderd(&["-t", "2"]);

@@ -212,7 +212,7 @@ fn the_thread_exists_only_with_the_option_and_sleeps_between_scrapes() {
     assert!(!threads(&Server::larderd(&[])).contains_key(THREAD));
     let server = larderd();
     scrape(&server);
-    // The thread may still be closing the connection.
+    // Repeat the check, because the thread may still be closing the connection.
     let asleep = |server: &Server| {
         let before = threads(server)[THREAD];
         std::thread::sleep(Duration::from_millis(1500));
@@ -243,7 +243,8 @@ fn open_files(server: &Server) -> usize {
 #[test]
 fn slow_and_invalid_peers_disturb_neither_scrapes_nor_the_cache() {
     let server = larderd();
-    // Send both requests first, so that all threads are running.
+    // Use the cache and scrape once before counting the open files, so that all threads are
+    // running.
     work(&server);
     scrape(&server);
     let before = open_files(&server);

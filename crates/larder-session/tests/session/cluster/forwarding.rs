@@ -157,15 +157,16 @@ fn resp_requests_are_forwarded(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), format!("{error}+PONG\r\n{error}"));
 }
 
-/// Checks that a store with a long value is refused if the group loses its leader, or if the leader
-/// changes and the host refused memory for the sent bytes. The test causes each failure twice:
-/// while the session forwards the value, and after the session has forwarded the whole value.
+/// Checks that a store with a long value is refused if the group loses its leader. The same applies
+/// if the leader changes and the host has refused memory for the sent bytes. The test causes each
+/// failure twice: while the session forwards the value, and after the session has forwarded the
+/// whole value.
 fn a_long_value_is_refused_after_it_was_sent(engine: TestEngine) {
     let stream = [store("set a 0 0 250000", &pattern(250_000)), b"version\r\n".to_vec()].concat();
     for outcome in [ForwardOutcome::NoLeader, ForwardOutcome::Retry] {
         for late in [false, true] {
             let (mut server, _) = follower(engine, &[], usize::MAX);
-            // Another store has reserved a byte, so the limit applies.
+            // The host applies its limit on sent bytes only if another store has a reservation.
             assert!(server.host.reserve_sent(0, 1));
             server.host.sent_limit = if outcome == ForwardOutcome::Retry { 0 } else { usize::MAX };
             let open = server.host.leader.take().unwrap();

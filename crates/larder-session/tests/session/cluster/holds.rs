@@ -276,8 +276,8 @@ fn a_reply_is_dropped_if_leadership_ends_within_its_poll() {
         let mut leader = Leader::new(AckMode::Writes);
         let mut session = if is_resp { Session::resp(0, false) } else { Session::new() };
         let set = if is_resp { "set k 1\r\nset l 1\r\n" } else { "set k 0 0 1\r\n1\r\nmn\r\n" };
-        // The session requests a waker after it has executed the changes, so the leadership ends
-        // between the changes and the check for acknowledgements.
+        // The session requests a waker after it has executed the changes and before it checks for
+        // acknowledgements. The test ends the leadership at this point.
         let journals = Arc::clone(&leader.journals);
         let waker = || {
             journals.acks().abandon();

@@ -32,8 +32,8 @@ struct Requests {
     is_complete: bool,
     answer: Option<Vec<u8>>,
     outcome: ForwardOutcome,
-    /// The number of further calls of [`Route::take`], including the first call that may return the
-    /// reply.
+    /// The number of further calls of [`Route::take`], up to and including the first call that may
+    /// return the reply.
     delay: usize,
 }
 
@@ -134,7 +134,7 @@ impl Leader {
     }
 }
 
-/// Returns a server that forwards requests to a leader, and the leader.
+/// Returns a forwarding server and the leader to which it forwards requests.
 pub(super) fn follower(
     engine: TestEngine,
     outcomes: &[ForwardOutcome],
@@ -144,8 +144,8 @@ pub(super) fn follower(
     (server, leaders.remove(0))
 }
 
-/// Returns a server that forwards requests to the leaders of `groups` groups, and these leaders. If
-/// `are_one`, a single server leads all groups.
+/// Returns a forwarding server and the leaders of the `groups` groups to which it forwards
+/// requests. If `are_one`, a single server leads all groups.
 pub(super) fn member(
     engine: TestEngine,
     groups: usize,

@@ -192,8 +192,8 @@ impl GroupMap for MovingKeys {
     }
 }
 
-/// Returns the replies of a follower whose leaders move, and whether the follower closed the
-/// connection. The leaders of all groups share their items.
+/// Returns the replies of a forwarding server whose leaders change, and whether the server closed
+/// the connection. The leaders of all groups share their items.
 fn forwarded(
     engine: TestEngine,
     stream: &[u8],
@@ -243,7 +243,8 @@ fn replies_do_not_depend_on_the_time_of_a_move(engine: TestEngine) {
     }
     let moves = (1..4_u64, prop::collection::vec(0..12_usize, 0..20));
     check(300, (any_stream(100_000), any_delivery(), moves), |(stream, delivery, moves)| {
-        // After a move, several groups execute their requests in a different order.
+        // With several groups, a move can change the order in which requests are executed, and CAS
+        // values depend on this order.
         if is_of_one_server(&stream.0) || moves.0 > 1 && shows_cas(&stream.0) {
             return Ok(());
         }
@@ -275,8 +276,8 @@ fn resp_replies_do_not_depend_on_the_time_of_a_move(engine: TestEngine) {
     }
 }
 
-/// A store reaches the next leader if the leader changes while the value arrives, or after its last
-/// byte. If the host refuses memory for the sent bytes, the store fails.
+/// A store reaches the next leader if the leader changes while the value arrives, or after the last
+/// byte of the value has arrived. If the host refuses memory for the sent bytes, the store fails.
 fn a_long_value_reaches_the_next_leader(engine: TestEngine) {
     let value = pattern(250_000);
     let stream = [store("set a 0 0 250000", &value), b"version\r\nget a\r\n".to_vec()].concat();

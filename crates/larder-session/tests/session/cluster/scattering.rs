@@ -231,8 +231,8 @@ fn a_command_on_keys_of_two_groups_is_refused(engine: TestEngine) {
     assert_eq!(String::from_utf8_lossy(&replies), expected);
 }
 
-/// Checks that the owners of the keys answer the requests that follow a transaction in the same
-/// batch.
+/// Checks requests that follow a transaction in the same batch: the owners of their keys must
+/// answer them.
 fn a_transaction_ends_within_a_batch(engine: TestEngine) {
     let command = |words: &[&[u8]]| {
         let mut out = Vec::new();
@@ -318,7 +318,7 @@ fn a_connection_closes_after_the_changes_of_all_groups(engine: TestEngine) {
     let stream = [&b"incr a 1\r\n"[..], &set("b", b"5"), b"get d\r\n"].concat();
     let answered = Delivery::at_once().run_in(server, TestClient::new(), &stream);
     assert_eq!((text(&answered.0), answered.1), (text(b""), true));
-    // The leader of the test executes requests only when the session takes their replies.
+    // The test's leader executes requests only when the session takes their replies.
     let found = leaders[0].lock().unwrap().replies_to(b"get b\r\n");
     assert_eq!(text(&found), text(b"VALUE b 0 1\r\n5\r\nEND\r\n"));
     // The reply to a lookup before the change arrives in parts.

@@ -9,9 +9,9 @@ use larder_session::ForwardOutcome;
 for_each_engine! { every_member_lists_the_servers without_a_cluster_the_list_key_is_ordinary
 binary_clients_get_the_server_list }
 
-/// Lookups of the server list. Leaders, forwarding members, and replicas that answer lookups reply
-/// with the second value. The third value is the reply if the group has no leader; `None` if that
-/// reply equals the second value.
+/// Lookups of the server list, as tuples. The second value is the reply of a leader, of a
+/// forwarding member, and of a replica that answers lookups. The third value is the reply if the
+/// group has no leader; `None` if that reply equals the second value.
 const LISTINGS: [(&str, &str, Option<&str>); 10] = [
     ("get LIST\r\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),
     ("get LIST\n", "VALUE LIST 0 LEN\r\nSERVERS\r\nEND\r\n", None),

@@ -14,8 +14,8 @@ pub struct Config {
     pub cas: bool,
     /// The size classes of the statistics.
     pub classes: SizeClasses,
-    /// The seed of the hash function. The program that starts a cache draws it at random, so that
-    /// clients can't choose keys that collide.
+    /// The seed of the hash function. The program that starts a cache chooses the seed at random,
+    /// so that clients can't choose keys that collide.
     pub seed: u64,
     /// Whether to evict items to make room. If false, a full cache refuses stores.
     pub evict: bool,

@@ -95,8 +95,8 @@ impl Shared {
         table: &Table,
         alloc: &mut Alloc,
     ) -> Result<Flash, ConfigError> {
-        // The program that starts a cache draws the seed at random, so no earlier content has this
-        // id.
+        // The program that starts a cache chooses the seed at random, so no earlier content has
+        // this id.
         let id = u128::from(config.seed) << 64 | 1;
         let format = Format::new(flash, table.layout.segment_len, config.cas, id);
         let segments = table.segments_for_pages(format.pages);

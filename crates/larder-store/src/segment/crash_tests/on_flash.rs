@@ -152,7 +152,7 @@ struct Seen {
 /// changed, and one in `checked` of the other keys.
 fn check(oracle: &Oracle, cache: &Cache, checked: usize) {
     let mut handle = handle_of(cache);
-    // Reading a large item may evict other items to free memory.
+    // Count missing items, because reading a large item may evict other items to free memory.
     let mut missing = 0;
     for (i, (key, known)) in oracle.known.iter().enumerate() {
         let is_changing = oracle.changing.contains_key(key);

@@ -97,7 +97,7 @@ impl Handle {
         else {
             return;
         };
-        // Another thread may have copied the item and already evicted the copy.
+        // Make no copy if another thread has copied the item and already evicted the copy.
         if read.has_given_value_away()
             || !liveness_on_flash(&shared, read, &record, writer.now).is_live()
         {

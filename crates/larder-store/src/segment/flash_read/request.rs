@@ -128,7 +128,7 @@ impl Handle {
         let (times, extent) = ((page.base(), begun), (extent.0, len));
         let parts = (buffer, large.flatten());
         let read = Arc::new(Read::new(&shared, (hash, word), origin, extent, parts, times, waker));
-        // Another thread may have started the same read at the same time.
+        // If another thread has started the same read at the same time, join that read.
         let own: Arc<dyn ItemRead> = Arc::clone(&read) as Arc<dyn ItemRead>;
         if let Some(other) = flash.register_or_join(&own) {
             if other.join(waker) {

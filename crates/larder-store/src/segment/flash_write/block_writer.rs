@@ -136,13 +136,14 @@ impl Handle {
         let written = match outcome {
             Outcome::WrittenBlock(written) => Some(written),
             Outcome::Failed => None,
-            // Put the write buffer back, for the next threads of this process or for the next
-            // process.
+            // Put the write buffer back. The tier's threads write it when they are started again,
+            // in this process or in the next one.
             Outcome::Stopped => return flash.queue.push(segment, chained),
         };
         let evicted = self.switch_words(&shared, flash, &owned, written);
         if let Some(written) = written {
-            // The count of reads has kept the page from being emptied until now.
+            // The page may be emptied from now on: until now, the count of reads has prevented
+            // this.
             let page = Page::new(shared.table(), written.page as usize);
             page.reads().fetch_sub(1, Ordering::AcqRel);
         }

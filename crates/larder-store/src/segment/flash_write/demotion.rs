@@ -28,7 +28,7 @@ const LARGE_SHARE: usize = 16;
 /// by this number.
 const LARGE_MAX_SHARE: usize = 8;
 
-/// The index of a handle's write buffer for large items. Each large item has a buffer of its own,
+/// The index of a handle's write buffer for a large item. Each large item has a buffer of its own,
 /// which is queued immediately.
 pub(crate) const LARGE_BUCKET: usize = BUCKETS;
 

@@ -31,7 +31,7 @@ pub(crate) struct ValueBuilder {
     pub(crate) upload: Upload,
     /// The identity of the old record; `None` if there was none.
     based_on: Option<Identity>,
-    /// The number of times that the value was copied.
+    /// The number of attempts to copy the value.
     pub(crate) rounds: u32,
 }
 

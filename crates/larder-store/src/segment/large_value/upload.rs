@@ -45,7 +45,8 @@ impl Upload {
         let limit = self.shared.limit_segments();
         let alloc = self.shared.alloc();
         let (held, max) = if self.is_flash_read {
-            // A single read may need more than this share.
+            // Allow a single read more memory, because it may need more than the share of flash
+            // reads.
             let is_only = alloc.reading == self.segments.len();
             (
                 alloc.reading,

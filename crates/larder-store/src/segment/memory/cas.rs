@@ -266,7 +266,7 @@ mod tests {
                     drawn.is_ok_and(|cas| cas > old) || drawn.is_err(),
                     "{drawn:?} after {old}"
                 );
-                // The other handle may have values left in its block.
+                // If the draw fails, try the other handle, whose block may have values left.
                 let others = drawn.or_else(|_| handles[1 - i].draw(&words, &limit, 0));
                 let Ok(cas) = others.or_else(|_| handles[i].draw(&words, &limit, 0)) else { break };
                 assert!(seen.insert(cas) && cas < end, "{cas} twice, or not below {end}");

@@ -196,7 +196,8 @@ impl Pool {
     #[cold]
     fn take(&self, len: usize, into: &mut Vec<FreeBlock>) {
         let mut lists = self.lists();
-        // Another handle may have cleared the pool since the caller read the count.
+        // The list is missing if another handle has cleared the pool since the caller read the
+        // count.
         let Some(list) = lists.by_len.get_mut(len / LEN_UNIT) else { return };
         let rest = list.len().saturating_sub(share(len));
         let before = into.len();
@@ -249,7 +250,7 @@ mod tests {
         let (pool, epoch, mut lists) = (Pool::new(1 << 30), Epoch::new(), FreeLists::default());
         for round in 0..4 {
             (0..YOUNG_MIN).for_each(|i| lists.add(64, block(i)));
-            // The reader started in the epoch that the first round ended.
+            // A reader has been pinned since the epoch of the first round, so no block is ready.
             lists.advance(&pool, &epoch, || 1);
             assert_eq!(lists.take(&pool, 64), None, "round {round}");
         }

@@ -122,7 +122,8 @@ pub(crate) struct ProcessWords {
     /// The number of the first segment that was never within the limit. No later segment was within
     /// it either.
     pub(crate) segments_seen: AtomicU64,
-    /// 1 if several handles have ever shared a block.
+    /// 1 if a handle has used the shared handle block since the region was created or last
+    /// restored.
     pub(crate) has_shared_block: AtomicU64,
     /// The number of the last process that used the region; see [`crate::segment::Cache::run`].
     pub(crate) run: AtomicU64,

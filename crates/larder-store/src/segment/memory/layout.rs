@@ -178,7 +178,7 @@ impl Layout {
         layout
     }
 
-    /// Returns the number of segments that fit into a limit, together with their bookkeeping.
+    /// Returns the number of segments that fit into a limit if their bookkeeping counts too.
     pub(crate) fn segments_within(&self, limit: usize) -> usize {
         let room = limit.saturating_sub(self.table);
         (room / (self.segment_len + PER_SEGMENT_LEN)).min(self.segments)

@@ -54,7 +54,7 @@ impl SegmentState {
     /// Returns the states from which a segment may enter this state.
     fn predecessors(self) -> &'static [Self] {
         match self {
-            // The memory was returned to the system.
+            // A free segment becomes fresh when its memory was returned to the system.
             Self::Fresh => &[Self::Fresh, Self::Free],
             // A segment that enters another state right after it was taken skips this state.
             Self::Taken => &[Self::Fresh, Self::Free],
@@ -67,7 +67,7 @@ impl SegmentState {
             | Self::ReadBuffers => &[Self::Fresh, Self::Free, Self::Taken],
             Self::Sealed => &[Self::Open],
             Self::Retired => &[Self::Sealed, Self::WriteBuffer],
-            // A chain that could not be published is linked again.
+            // A chain that could not be published is linked again, in the same state.
             Self::Chain => &[Self::Taken, Self::Chain],
             Self::Free => &[
                 Self::Retired,

@@ -183,7 +183,8 @@ impl Handle {
     pub(crate) fn set_evacuation_rate(&mut self, free_or_pending: usize, reserve: usize) {
         if let Some(evacuation) = self.evacuation() {
             let is_short = match evacuation.reason {
-                // Cleaning frees only a small part of the memory that it reads.
+                // Speed up earlier, because cleaning frees only a small part of the memory that it
+                // reads.
                 EvacuationReason::Clean | EvacuationReason::Age(_) => free_or_pending <= reserve,
                 EvacuationReason::Evict(_) => free_or_pending < reserve * 3 / 4,
             };
@@ -247,7 +248,7 @@ impl Handle {
                 *self.evacuation() = Some(evacuation);
                 true
             }
-            // The item can be neither moved nor demoted, and must not be dropped.
+            // Stop: the item can be neither moved nor demoted, and must not be dropped.
             None => {
                 self.shared.put_back(&evacuation);
                 false

@@ -285,7 +285,8 @@ fn reopen_flash(
             Flash::new(flash, format, lists, buffers)
         }
         _ => {
-            // The id of the new content contains this process's seed, and not the region's.
+            // Use this process's seed for the id of the new content. The region's seed would repeat
+            // the id of the old content.
             let config = Config { seed, ..config.clone() };
             Shared::begin_flash(flash, &config, table, &mut attached.alloc).map_err(no_room)?
         }

@@ -68,7 +68,7 @@ mod real {
         if round < 64 {
             std::hint::spin_loop();
         } else {
-            // The holder may need the core of this thread.
+            // Yield, because the holder may need the core of this thread.
             std::thread::yield_now();
         }
     }

@@ -184,7 +184,8 @@ impl<'u> Update<'u, '_> {
         let builder = self.writer.value_builder.take().filter(|builder| builder.plan == plan);
         match builder {
             Some(builder) if builder.is_based_on(old.as_ref()) => Ok(builder.upload),
-            // Other threads keep changing the item, but can't while its stripe is locked.
+            // Other threads keep changing the item, so copy the value now, while the stripe is
+            // locked and they can't.
             Some(mut builder) if builder.rounds > ValueBuilder::ROUNDS_MAX => {
                 builder.fill(self.shared, old.as_ref(), self.witness, value, upload);
                 Ok(builder.upload)
@@ -235,7 +236,8 @@ impl<'u> Update<'u, '_> {
     ) -> Result<(), Shortage<'v>> {
         let old_segments = self.shared.chain_segments_of(old);
         if old_segments > 0 {
-            // The chain contains the link to the copy on flash, which lacks the change.
+            // Forget the copy on flash, which lacks the change: the new item keeps the chain, which
+            // contains the link to this copy.
             old.forget_flash_copy();
         }
         let offset = self.publish(new, true)?;

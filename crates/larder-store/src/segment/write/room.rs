@@ -69,7 +69,8 @@ impl Handle {
             }
             let next = self.shared.alloc().next_epoch();
             if std::mem::replace(&mut epoch, next) != next {
-                // Readers are ending their batches, but other writes have taken the freed memory.
+                // Wait longer: readers are ending their batches, but other writes have taken the
+                // freed memory.
                 waits = 0;
             }
             // Other handles may be emptying all the segments that can be emptied.
@@ -141,7 +142,7 @@ impl Handle {
     /// sealed or put back any segment. Does nothing while handles alternate.
     fn free_idle(&mut self) -> bool {
         if self.shared.handles_alternate() {
-            // Another handle will append to these open segments.
+            // Do not seal the open segments, because another handle will append to them.
             return false;
         }
         let (shared, writer) = self.writer();

@@ -244,7 +244,8 @@ impl Writer<'_> {
             alloc.open += 1;
             (table.header_page().next_sequence(&mut alloc), alloc.untouched())
         };
-        // The reserve may stay unused even when memory is full.
+        // Segments of the reserve do not count as unused, because they may stay unused even when
+        // memory is full.
         let has_unused = untouched > shared.reserve();
         shared.note_unused(has_unused);
         if !has_unused {

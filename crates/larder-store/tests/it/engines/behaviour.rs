@@ -123,7 +123,8 @@ fn an_item_is_gone_in_the_millisecond_it_names<S: Subject>() {
     for key in [&b"a"[..], b"crawled"] {
         set_with(&mut engine, key, b"1", attributes).unwrap();
     }
-    // These items expire later in the same second, and at the end of the second.
+    // The first of these items expires later in the same second, and the second one at the end of
+    // the second.
     set_with(&mut engine, b"b", b"1", attributes).unwrap();
     let later = Expiry::at_millis(at(9, 900).in_millis());
     amend(&mut engine, b"b", Attributes { expiry: later, ..attributes }, NewCas::Same);

@@ -224,8 +224,8 @@ pub(crate) fn copied<L: Lease>(item: &Item<'_, L>) -> Vec<u8> {
 pub(crate) fn tidy(engine: &mut impl Engine, now: Seconds) {
     let begun = Instant::now();
     while engine.maintain(now) {
-        // moka searches a few hundred items in each step, so this limits the time and not the
-        // number of steps.
+        // moka searches a few hundred items in each step, so limit the time and not the number of
+        // steps.
         assert!(begun.elapsed() < Duration::from_secs(30), "maintenance does not end");
     }
 }

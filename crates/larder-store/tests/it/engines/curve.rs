@@ -22,8 +22,8 @@ const ERROR_MAX: f64 = 0.03;
 /// An LRU cache: a ring of keys in the order in which they were used.
 struct Lru {
     bytes_free: i64,
-    /// The neighbours of each key: the key used later and the key used earlier. A key that is not
-    /// stored is its own neighbour.
+    /// The neighbours of each key: the key that was last used right after it, and the key that was
+    /// last used right before it. A key that is not stored is its own neighbour.
     ring: Vec<[usize; 2]>,
     lens: Vec<i64>,
     hits: u32,
@@ -86,7 +86,7 @@ fn check(name: &str, keys: impl Iterator<Item = u32>) {
         engine.end_batch();
         replays.iter_mut().for_each(|lru| lru.read(key, (ITEM + name.len() + len) as i64));
         if i == half {
-            // The caches are warm.
+            // The caches are warm now, so count only the later reads.
             cache.reset_counters();
             replays.iter_mut().for_each(|lru| lru.hits = 0);
         }

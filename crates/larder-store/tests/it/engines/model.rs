@@ -32,8 +32,8 @@ enum Op {
         cas: Cas,
         tracked: bool,
     },
-    /// Takes a lease on a large value. The test keeps at most four leases, and reads them at its
-    /// end.
+    /// Takes a lease on a large value. The test keeps at most four leases, and reads them at the
+    /// end of the test.
     Hold(u8),
     /// An upload that is not stored.
     Abandon {
@@ -278,13 +278,13 @@ impl<E: Engine> Pair<E> {
         }
     }
 
-    /// Makes a change that needs no upload. Returns the item's CAS afterwards.
+    /// Makes a change that needs no upload. Returns the CAS that the item has after the change.
     fn change<'v>(&mut self, key: u8, change: impl Fn() -> Change<'v>) -> u64 {
         self.update(key, &mut None, change)
     }
 
     /// Makes a change, and compares the item that the closure receives with the oracle. Returns the
-    /// item's CAS afterwards.
+    /// CAS that the item has after the change.
     fn update<'v>(
         &mut self,
         key: u8,

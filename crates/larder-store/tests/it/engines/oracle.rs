@@ -113,7 +113,7 @@ impl Oracle {
         assert_eq!(kept.cas, shown.cas, "key {key}");
         assert_eq!(kept.fetched, shown.fetched, "key {key}");
         let off = kept.accessed.0.abs_diff(shown.accessed.0);
-        // The first 250 seconds are exact. Later an engine may round.
+        // Access times are exact in the first 250 seconds. Later, an engine may round them.
         let elapsed = self.now.secs.0 - START.0;
         let allowed = if elapsed < 250 { 0 } else { elapsed / 64 };
         assert!(off <= allowed, "key {key}: accessed {off} s off");

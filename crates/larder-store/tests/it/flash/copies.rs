@@ -72,7 +72,7 @@ fn an_item_changed_in_memory_is_written_again() {
     let soon = Expiry::At(Seconds(client.now().0 + 500));
     let flags = |i: usize| attributes(i).client_flags;
     for i in changed.clone() {
-        // Copies the item to memory first.
+        // These reads copy the item to memory.
         (0..3).for_each(|_| drop(client.get(&key(i))));
         match i % 4 {
             0 => assert!(client.touch(&key(i), soon)),

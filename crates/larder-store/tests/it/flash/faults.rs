@@ -99,8 +99,8 @@ fn a_failed_write_costs_its_own_items_alone() {
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
     let mut client = Client::new(&cache, &now);
-    // The device counts its writes, and the count decides which of them fail, whichever thread
-    // writes.
+    // The device counts its writes. Only this count determines which writes fail, not the thread
+    // that writes.
     device.set_faults(Faults { write_errors: 40, ..Faults::default() });
     for from in (0..ITEMS).step_by(1000) {
         (from..from + 1000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
@@ -140,7 +140,8 @@ fn failed_reads_of_a_page_cost_their_own_items_alone() {
     fill(&cache, &mut client, 0..ITEMS, 0);
     settle(&cache);
     device.set_faults(Faults { read_errors: 5, ..Faults::default() });
-    // The first items are on the same page. More failures would switch flash off.
+    // Read only the first items, which are on the same page: failures on several pages would switch
+    // flash off.
     let lost: Vec<usize> = (0..800).filter(|i| client.get(&key(*i)).is_none()).collect();
     device.set_faults(Faults::default());
     let gauges = cache.flash_gauges().unwrap();
@@ -188,7 +189,7 @@ fn failed_writes_to_one_page_do_not_turn_flash_off() {
     let mut client = Client::new(&cache, &clock());
     let (mut from, mut pages) = (0, 0);
     let failures = || cache.flash_gauges().unwrap().failures;
-    // Not every page has several writes under way when the first of them fails.
+    // Use several pages, because a page may have only one write under way when that write fails.
     while pages < 4 || failures() < pages + 2 {
         pages += 1;
         assert!(pages < 12, "writes of several threads reach a page: {:?}", cache.flash_gauges());
@@ -237,7 +238,7 @@ fn a_hanging_device_delays_only_reads_and_not_for_long() {
     (0..30_000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
     settle(&cache);
     device.set_faults(Faults { hangs: true, ..Faults::default() });
-    // Sets do not wait.
+    // Sets do not wait for the device.
     (30_000..60_000).for_each(|i| client.set(&key(i), &value(i, 0, 1000)));
     assert!((59_900..60_000).all(|i| client.get(&key(i)).is_some()), "items in memory are found");
     let passing = std::thread::spawn({

@@ -128,8 +128,8 @@ fn a_lower_limit_is_reached_with_a_device_that_hangs() {
     device.set_faults(Faults::default());
 }
 
-/// Makes a peer request so many items that all read buffers are in use, and returns the handle and
-/// the reads of the peer. The peer does not read replies, so its requests do not continue.
+/// Creates a peer whose requests occupy all read buffers. Returns the handle and the reads of the
+/// peer. The peer does not read replies, so its requests do not continue.
 fn hold_all_buffers(
     cache: &Cache,
     now: Seconds,
@@ -228,7 +228,7 @@ fn a_write_buffer_without_items_is_not_written() {
     let device = Memory::new(64 * MIB, 3);
     let cache = Cache::new(config(16 * MIB, &device, any_size())).unwrap();
     let now = clock();
-    // The tier stops with the last client.
+    // The tier stops when the last client is dropped, so keep one client.
     let _last = Client::new(&cache, &now);
     for batch in 0..300 {
         let mut client = Client::new(&cache, &now);

@@ -29,7 +29,8 @@ fn number(key: &[u8]) -> usize {
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
-/// Walks in steps of about `items` items, and calls `visit` with each key and its value.
+/// Walks in steps of about `items` items, and calls `visit` with the number of each key and its
+/// value.
 fn walk(
     client: &mut Client,
     items: usize,

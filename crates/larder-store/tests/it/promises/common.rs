@@ -193,7 +193,7 @@ pub(crate) fn within<R: Send + 'static>(
 ) -> R {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || {
-        // The receiver is gone after a timeout.
+        // Ignore the error: after a timeout, the receiver no longer exists.
         let _ = sender.send(work());
     });
     match receiver.recv_timeout(time) {

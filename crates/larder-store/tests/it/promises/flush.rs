@@ -49,8 +49,8 @@ fn two_concurrent_flushes_bring_no_items_back() {
 }
 
 /// Items move while segments are cleaned and evicted, and a move that started before a flush may
-/// end after it. In each round all threads store items and wait for each other. Then one thread
-/// flushes while the other threads overwrite items, so that items move.
+/// end after the flush. In each round all threads store items and wait for each other. Then one
+/// thread flushes while the other threads overwrite items, so that items move.
 #[test]
 fn an_item_that_moves_during_a_flush_is_flushed() {
     let (cache, line, outlived) = (cache(2 * MIB), StartLine::new(3), AtomicU64::new(0));

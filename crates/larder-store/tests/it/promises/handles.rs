@@ -176,8 +176,8 @@ fn journals_do_not_grow_with_dropped_handles() {
     drop(stays);
 }
 
-/// Changes that need no acknowledgement do not wake a paused reader until they would soon overwrite
-/// entries that it has not read.
+/// Changes that need no acknowledgement wake a paused reader only when they would soon overwrite
+/// entries that the reader has not read.
 #[test]
 fn a_paused_reader_is_woken_before_a_quarter_of_a_journal_is_written() {
     const WORDS: u64 = 1 << 13;
@@ -208,8 +208,8 @@ fn a_paused_reader_is_woken_before_a_quarter_of_a_journal_is_written() {
     assert!(quiet_batches > 19 * WORDS / 3, "{quiet_batches}");
 }
 
-/// An update checks the fence under the lock of the key, under which it also makes the change.
-/// After the fence has passed, an update changes nothing and writes nothing to the journals.
+/// An update holds the lock of the key while it checks the fence and makes the change. After the
+/// time of the fence has passed, an update changes nothing and writes nothing to the journals.
 #[test]
 fn a_fence_that_has_passed_refuses_all_changes() {
     let journals = Journals::new(1 << 16, 2);

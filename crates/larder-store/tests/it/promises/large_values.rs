@@ -25,8 +25,8 @@ fn check_excess<T>(
     assert_eq!(ended, first);
 }
 
-/// The server needs exact counts, because it closes connections until their uploads cover the
-/// excess memory.
+/// The server needs exact counts, because it closes connections until the memory of their uploads
+/// covers the excess.
 #[test]
 fn the_memory_of_uploads_is_what_the_engine_counts() {
     let cache = cache(64 * MIB);

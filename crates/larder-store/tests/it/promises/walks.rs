@@ -42,7 +42,7 @@ fn present(engine: &mut Handle, ids: std::ops::Range<u32>) -> HashMap<u32, u64> 
 }
 
 /// Walks in steps of about `items` items. For each item that existed before the walk started and is
-/// unchanged after its end, returns how often the walk showed it.
+/// unchanged after the end of the walk, returns how often the walk showed it.
 fn walked(
     engine: &mut Handle,
     items: usize,

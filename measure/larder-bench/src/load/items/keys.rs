@@ -50,9 +50,9 @@ impl KeyStream {
                 number
             }
             Self::Gaussian { minimum, maximum, normal } => {
-                // If a number is outside the range, draws again up to 100 times. All draws fail
-                // only if the range is far from the median. In that case, clamps the last number to
-                // the range.
+                // If a random number is outside the range, generates another one, up to 100 times.
+                // All attempts fail only if the range is far from the median. In that case, clamps
+                // the last number to the range.
                 let mut number = draw(normal, rng);
                 for _ in 0..100 {
                     if (*minimum..=*maximum).contains(&number) {
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn zipf_falls_with_rank() {
         let counts = counts(Pattern::Zipf { exponent: 1.0 }, 100_000);
-        // The 100th harmonic number is 5.19: 1/5.19 of the draws select the first key, and half as
-        // many the second.
+        // The 100th harmonic number is 5.19: 1/5.19 of the random numbers select the first key, and
+        // half as many select the second.
         assert!((18_000..20_500).contains(&counts[0]), "{}", counts[0]);
         assert!((9_000..10_300).contains(&counts[1]), "{}", counts[1]);
     }

@@ -105,7 +105,7 @@ impl Values {
     }
 
     /// Returns a value for `key`. If values are verified, the size derives from the key. Otherwise
-    /// it is drawn with `rng`.
+    /// the size is random.
     #[inline]
     pub(crate) fn draw(&self, key: u64, rng: &mut SmallRng) -> Value<'_> {
         if self.verified {

@@ -81,8 +81,8 @@ impl Generator {
         self.left
     }
 
-    /// Returns whether all requests were generated. A timed run is exhausted only at the end of a
-    /// trace.
+    /// Returns whether all requests were generated. In a timed run, this is possible only at the
+    /// end of a trace.
     #[inline]
     pub(crate) fn is_exhausted(&self) -> bool {
         match &self.source {

@@ -53,7 +53,7 @@ fn run_over_a_restart(secs: u32) -> Outcome {
     })
 }
 
-/// A server that does not return ends the run.
+/// If the server is not started again, the run ends.
 #[test]
 fn a_server_that_stays_away_ends_the_run() {
     let server = Server::memcached();

@@ -203,7 +203,7 @@ fn an_open_loop_counts_all_that_was_due() {
         let due = check_all_is_accounted_for(&measured);
         assert_eq!(measured.outcome.offered.unwrap().due, due);
         assert!(possible.contains(&due), "{line}: {due}");
-        // A busy machine can leave some requests unsent.
+        // Allow unsent requests, because a busy machine may send some of them too late.
         let faults = measured.outcome.fault_count();
         assert_eq!(faults, measured.outcome.total().never_sent, "{:?}", measured.outcome.faults);
         assert!(faults < due / 2, "{faults}");
@@ -237,7 +237,8 @@ fn a_run_goes_on_without_a_server_that_is_lost() {
         assert!(due.is_none_or(|due| all == due), "{line}: {all}");
         assert_eq!((outcome.ended_early.as_ref(), outcome.lost_connections), (None, 3), "{line}");
         assert_eq!(outcome.servers[1].lost_connections, 3);
-        // A read or a write may be the first to detect the closed connection.
+        // Accept any error, because either a read or a write may be the first to detect the closed
+        // connection.
         let lost = format!("connection lost to 127.0.0.1:{}: ", fragile.port);
         let faults = outcome.faults.iter().filter(|(fault, _)| fault.starts_with(&lost));
         assert_eq!(faults.map(|(_, times)| times).sum::<u64>(), 3, "{:?}", outcome.faults);

@@ -185,7 +185,8 @@ impl Live {
     pub(super) fn note_evictions(&mut self) {
         let mut may_miss = std::mem::take(&mut self.oracle.borrow_mut().may_miss);
         may_miss.extend(self.evicted.lock().unwrap().drain(..));
-        // The test's own lookups are not part of the scenario.
+        // Borrow the oracle, so that the process does not die during the test's own lookups, which
+        // are not part of the scenario.
         let oracle = Rc::clone(&self.oracle);
         let mut oracle = oracle.borrow_mut();
         for key in may_miss {

@@ -34,7 +34,7 @@ fn check_with_a_sleeper(cache: &Cache) {
             engine.begin_batch(START);
             set(&mut engine, b"sleeper", b"1").unwrap();
             report.send(()).unwrap();
-            // Waits until the test sends or drops its sender.
+            // Waits until the test sends a message or drops its sender.
             let _ = alarm.recv();
             engine.end_batch();
         });

@@ -13,7 +13,7 @@ const LARGE: &[u8] = b"large";
 const TIME: Duration = Duration::from_secs(1);
 /// The minimum number of sets to measure.
 const SETS_MIN: u32 = 2000;
-/// The maximum mean duration of a set. Copying a large value takes longer.
+/// The maximum mean duration of a set. Sets that wait for the copy of a large value take longer.
 const SET_MEAN_MAX: Duration = Duration::from_micros(500);
 /// The maximum time for which a set may sleep.
 const SET_ASLEEP_MAX: Duration = Duration::from_millis(250);

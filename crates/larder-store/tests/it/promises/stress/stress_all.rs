@@ -462,8 +462,8 @@ impl<'t> Worker<'t> {
         self.note(&stored);
     }
 
-    /// Raises a number by one. If its CAS is still that of this thread's last change, the number
-    /// must be unchanged.
+    /// Raises a number by one. If the CAS has not changed since this thread's last change, the
+    /// number must not have changed, either.
     fn count(&mut self) {
         let counter = self.random.below(COUNTERS);
         let (cas, left) = self.counters[counter];
@@ -557,7 +557,7 @@ impl<'t> Worker<'t> {
     }
 }
 
-/// Returns the version of an item, never `None`. Checks the value.
+/// Checks the value of an item, and returns its version, which is always `Some`.
 #[track_caller]
 fn verified_item(id: u64, item: &Item<'_, ChainLease>) -> Option<u64> {
     match &item.value {
