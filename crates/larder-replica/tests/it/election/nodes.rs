@@ -73,7 +73,7 @@ pub(super) struct Node {
     pub(super) next_heartbeat: u64,
     pub(super) next_lease: u64,
     /// The coordinator's state in the last read.
-    pub(super) seen: Option<CoordinatorState>,
+    pub(super) read_state: Option<CoordinatorState>,
     /// The time of the last renewal of the lease, and the coordinator's state at that time. `None`
     /// if the renewal has failed.
     pub(super) renewed: Option<(u64, CoordinatorState)>,

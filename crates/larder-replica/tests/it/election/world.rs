@@ -28,7 +28,7 @@ impl World {
             paused_until: 0,
             next_heartbeat: 0,
             next_lease: 0,
-            seen: None,
+            read_state: None,
             renewed: None,
             connected: None,
             next_connect: 0,
@@ -108,7 +108,7 @@ impl World {
         node.member =
             Some(Member::new(MemberSettings { me, doubt: DoubtPolicy::Stop, unclean_after }));
         (node.request, node.connected, node.next_lease) = (None, None, 0);
-        (node.seen, node.renewed) = (None, None);
+        (node.read_state, node.renewed) = (None, None);
         (node.changes, node.ready_epoch) = (Changes::new(), None);
         // With a probability of 1/2, the counter survives the restart, as in a process that
         // restores its items from a memory region.
@@ -300,14 +300,14 @@ impl World {
             match request.answer {
                 Some((arrives, answer)) if arrives <= time => match answer {
                     Answer::Read(view) => {
-                        node.seen = Some((view.revision, view.live.clone()));
+                        node.read_state = Some((view.revision, view.live.clone()));
                         member.handle_view(now, Some(view));
                     }
                     Answer::Swapped(revision) => member.handle_swap(now, Some(revision)),
                 },
                 answer if request.times_out <= time => match request.command {
                     Command::Read => {
-                        node.seen = None;
+                        node.read_state = None;
                         member.handle_view(now, None);
                     }
                     Command::Swap(..) => {
@@ -324,7 +324,7 @@ impl World {
             && let Some(command) = next_command(member, now, node.next_cas)
         {
             let is_unchanged = node.renewed.as_ref().is_some_and(|(at, state)| {
-                node.seen.as_ref() == Some(state) && time - at < RENEWAL_AGE_MAX
+                node.read_state.as_ref() == Some(state) && time - at < RENEWAL_AGE_MAX
             });
             if command == Command::Read && is_unchanged && member.may_skip_read(now) {
                 return member.skip_read(now);
@@ -351,7 +351,7 @@ impl World {
         let state = (self.revision, self.live());
         let node = &mut self.nodes[number];
         if let Some(member) = &mut node.member
-            && node.seen.as_ref().is_some_and(|seen| *seen != state)
+            && node.read_state.as_ref().is_some_and(|before| *before != state)
         {
             member.read_soon();
         }
