@@ -296,9 +296,9 @@ impl Acceptor {
         }
     }
 
-    /// Reserves memory for a connection. If there is not enough, closes connections that are slow or
-    /// have been idle for a second, or waits until requests release memory. Returns `None` after
-    /// [`REQUEST_TIME`]: all connections have made progress within that time.
+    /// Reserves memory for a connection. If there is not enough, closes idle and slow connections.
+    /// If there are none, waits until requests release memory. Returns `None` after
+    /// [`REQUEST_TIME`]: then, all connections have requests with progress.
     async fn reserve(&self) -> Option<Reservation> {
         let mut reserved = Reservation::empty(&self.app.view);
         let len = CONNECTION_LEN + if self.tls.is_some() { TLS_LEN } else { 0 };
@@ -307,15 +307,12 @@ impl Acceptor {
             if reserved.grow_for(Purpose::Connection, len) {
                 return Some(reserved);
             }
-            if self.app.connections.close_long_idle() {
+            if self.app.connections.close_for_new() {
                 // Yield, so that the task of the closed connection can finish and release its
                 // memory.
                 yield_now().await;
             } else if started.elapsed() < REQUEST_TIME {
-                // A connection that has been idle for a shorter time may have sent requests that
-                // this thread has not read yet.
-                let freed = self.app.view.web_counts().freed();
-                let _ = timeout(WAIT_STEP, freed.notified()).await;
+                sleep(WAIT_STEP).await;
             } else {
                 tracing::debug!("gateway: refused a connection: no memory");
                 return None;

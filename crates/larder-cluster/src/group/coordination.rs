@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which a process renews its lease. The election simulation of `larder-replica`
 /// repeats this value (`tests/it/election/nodes.rs`).
-const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 / 4);
+const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_millis(LEASE_SECS * 1000 * 3 / 10);
 
 // When a leader fails, the promises that members made to it expire before its lease at etcd does,
 // so the promises never delay an election.
@@ -123,8 +123,9 @@ impl Coordination {
             let (start, seen) = (Instant::now(), self.group.keys_revision.load(Ordering::Relaxed));
             // Any change in etcd may concern the keys of this process, for example the lease of its
             // `live` key. A read of the group does not show that lease.
+            let sent = boot_millis();
             let revision = registration.renew(seen == 0 || seen != checked)?;
-            self.group.note_renewal(revision.map(|revision| Renewal { sent: start, revision }));
+            self.group.note_renewal(revision.map(|revision| Renewal { sent, revision }));
             checked = seen;
             let is_lost = || seen != 0 && self.group.keys_revision.load(Ordering::Relaxed) == 0;
             while !stop.is_set() && !is_lost() && start.elapsed() < LEASE_RENEWAL_INTERVAL {

@@ -65,12 +65,13 @@ const TRANSFER_PUBLICATION_TIME: Millis = 2000;
 
 /// The age at which the last renewal of the lease no longer shows whether etcd has changed. It
 /// exceeds two intervals between renewals.
-const RENEWAL_AGE_MAX: Duration = Duration::from_millis(1100);
+const RENEWAL_AGE_MAX: Millis = 1300;
 
 /// A successful renewal of this process's lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renewal {
-    pub(super) sent: Instant,
+    /// The send time.
+    pub(super) sent: Millis,
     /// The revision of etcd in the reply.
     pub(super) revision: Revision,
 }
@@ -537,9 +538,12 @@ impl Group {
     pub(super) fn note_renewal(&self, renewal: Option<Renewal>) {
         *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = renewal;
         let Some(Renewal { revision, .. }) = renewal else { return };
-        self.topology.note_unchanged(revision);
+        // A replica that answers lookups reads the map even if only the read of the group is late.
+        if self.read_lag == 0 {
+            self.topology.note_unchanged(revision);
+        }
         let seen = self.keys_revision.load(Ordering::Relaxed);
-        if seen != 0 && revision > seen {
+        if seen != 0 && revision != seen {
             self.update(|member, _| member.read_soon());
         }
     }
@@ -554,7 +558,7 @@ impl Group {
         let seen = self.keys_revision.load(Ordering::Relaxed);
         let renewal = *self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
         let is_unchanged = renewal.is_some_and(|renewal| {
-            renewal.revision == seen && renewal.sent.elapsed() < RENEWAL_AGE_MAX
+            renewal.revision == seen && boot_millis() < renewal.sent + RENEWAL_AGE_MAX
         });
         is_unchanged
             && self.read_lag == 0

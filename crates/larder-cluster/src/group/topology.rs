@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 /// A map of this age or older no longer counts as current.
 pub(super) const MAP_AGE_MAX: Duration = Duration::from_millis(1500);
-/// The age of the map at which a read is due. Members read their group at least every 500 ms, which
-/// renews the map if nothing has changed, so this age means that such a read is late.
-const MAP_RENEWAL_AGE: Duration = Duration::from_millis(600);
+/// The age at which a read of the map is due. Reads of the group, and renewals of the lease, happen
+/// at shorter intervals and show that nothing has changed, so this age means that they are late.
+const MAP_RENEWAL_AGE: Duration = Duration::from_millis(800);
 /// The interval at which waiting threads check whether the node shuts down.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -87,6 +87,9 @@ struct State {
     /// The number of bytes transferred after `since`: received bytes of request bodies, and bytes
     /// of reply bodies that were passed to the connection.
     moved: usize,
+    /// Whether the connection has had no request yet. The server may not have read its first
+    /// requests.
+    is_new: bool,
 }
 
 impl Connections {
@@ -107,7 +110,7 @@ impl Connections {
             let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
             replaced.retain(|task| !task.is_finished());
             let time = if replaced.len() < REPLACED_MAX { CLOSE_TIME } else { Duration::ZERO };
-            let Some(task) = close_one(&mut open, Duration::ZERO, time) else { return false };
+            let Some(task) = close_one(&mut open, IdleMin::NONE, time) else { return false };
             replaced.push(task);
         }
         let (end, order) = watch::channel(None);
@@ -140,7 +143,16 @@ impl Connections {
     /// been idle for a shorter time stays open, because it may be new and about to send its first
     /// request. Returns false if no connection may be closed.
     pub(crate) fn close_long_idle(&self) -> bool {
-        close_one(&mut self.open(), LONG_IDLE, Duration::ZERO).is_some()
+        let idle_min = IdleMin { new: LONG_IDLE, used: LONG_IDLE };
+        close_one(&mut self.open(), idle_min, Duration::ZERO).is_some()
+    }
+
+    /// Closes an idle or slow connection at once, to make room for a new one. A connection without
+    /// any request stays open for [`LONG_IDLE`]. The memory is released when the connection's task
+    /// has ended. Returns false if no connection may be closed.
+    pub(crate) fn close_for_new(&self) -> bool {
+        let idle_min = IdleMin { new: LONG_IDLE, used: Duration::ZERO };
+        close_one(&mut self.open(), idle_min, Duration::ZERO).is_some()
     }
 
     /// Closes all connections. Requests that have started have `time` to finish.
@@ -152,16 +164,34 @@ impl Connections {
     }
 }
 
-/// Closes the connection that has been idle for the longest time, if that time is at least
-/// `idle_min`. If no connection is idle, closes a slow one. The closed connection has `time` to
+/// The minimum time for which a connection must have been idle before the server closes it.
+struct IdleMin {
+    /// Of a connection that has had no request yet.
+    new: Duration,
+    /// Of a connection that has had requests.
+    used: Duration,
+}
+
+impl IdleMin {
+    const NONE: Self = Self { new: Duration::ZERO, used: Duration::ZERO };
+}
+
+/// Of the connections that have been idle for `idle_min`, closes the one that has been idle for the
+/// longest time. If there is none, closes a slow connection. The closed connection has `time` to
 /// end. Returns its task, or `None` if no connection may be closed.
-fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> Option<AbortHandle> {
+fn close_one(open: &mut Vec<Open>, idle_min: IdleMin, time: Duration) -> Option<AbortHandle> {
     let states = open.iter().map(|connection| connection.activity.state()).enumerate();
-    let (index, state) = states.min_by_key(|(_, state)| (state.requests > 0, state.since))?;
-    let age_min = if state.requests > 0 { REQUEST_TIME } else { idle_min };
-    if state.since.elapsed() < age_min {
-        return None;
-    }
+    let may_close = |state: &State| {
+        let age_min = match state {
+            State { requests: 1.., .. } => REQUEST_TIME,
+            State { is_new: true, .. } => idle_min.new,
+            _ => idle_min.used,
+        };
+        state.since.elapsed() >= age_min
+    };
+    let (index, _) = states
+        .filter(|(_, state)| may_close(state))
+        .min_by_key(|(_, state)| (state.requests > 0, state.since))?;
     let connection = open.swap_remove(index);
     connection.close(time);
     Some(connection.task)
@@ -169,7 +199,8 @@ fn close_one(open: &mut Vec<Open>, idle_min: Duration, time: Duration) -> Option
 
 impl Activity {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { requests: 0, since: Instant::now(), moved: 0 })))
+        let (requests, since, moved) = (0, Instant::now(), 0);
+        Arc::new(Self(Mutex::new(State { requests, since, moved, is_new: true })))
     }
 
     fn state(&self) -> State {
@@ -184,6 +215,7 @@ impl Activity {
             (state.since, state.moved) = (Instant::now(), 0);
         }
         state.requests = requests;
+        state.is_new = false;
     }
 
     /// Records bytes of a request's body that were received, or of a reply's body that were passed

@@ -80,6 +80,11 @@ impl LeaderLease {
         now.saturating_sub(self.read_at) <= READ_INTERVAL_MAX
     }
 
+    /// Returns the time since the last read that the coordinator answered was sent.
+    pub(super) fn read_age(&self, now: Millis) -> Millis {
+        now.saturating_sub(self.read_at)
+    }
+
     /// Returns the latest send time of a heartbeat whose promises count, if members that are not in
     /// sync stand for election after this leader has been without a lease for `time`. Their clocks
     /// may be faster by up to 2 %.

@@ -54,6 +54,11 @@ const LEADER_READ_INTERVAL: Millis = 300;
 const PROMISED_READ_INTERVAL: Millis = 800;
 /// The interval at which the other members read the group from the coordinator.
 const FOLLOWER_READ_INTERVAL: Millis = 500;
+/// A follower skips no read if its last read is older than this. A server of the coordinator that
+/// lags behind the others may never show a change in its replies to renewals of leases. With this
+/// limit, followers know a planned migration before its slots are released (`PLAN_PROPAGATION_TIME`
+/// in `migration/import.rs` of `larder-cluster`).
+const SKIP_AGE_MAX: Millis = 1000;
 /// The pause after a failed request to the coordinator.
 const RETRY_PAUSE: Millis = 200;
 /// A member counts as in sync if it lacks no change older than this.
@@ -332,10 +337,14 @@ impl Member {
     }
 
     /// Returns the time at which the next read is due. Recent promises defer the reads of a leader
-    /// whose last request has confirmed it.
+    /// whose last request has confirmed it. With [`Record::unclean_after`], reads are not deferred,
+    /// because promises count only while frequent reads show the leader's lease.
     fn read_due_at(&self) -> Millis {
         let is_confirmed = self.next_read > 0 && self.confirmed_at == Some(self.requested_at);
-        let record = self.view.record.as_ref().filter(|_| self.leads() && is_confirmed);
+        let record = self.view.record.as_ref().filter(|record| {
+            let unclean_after = record.unclean_after.or(self.settings.unclean_after);
+            self.leads() && is_confirmed && unclean_after.is_none()
+        });
         let Some(promised_at) = record.and_then(|record| self.promised_at(record)) else {
             return self.next_read;
         };
@@ -349,14 +358,15 @@ impl Member {
     }
 
     /// Returns whether this member may skip the read that is due if the coordinator has not changed
-    /// since the last one: it follows a leader that has a lease and sends heartbeats, and no event
-    /// has requested the read.
+    /// since the last one: it follows a leader that has a lease and sends heartbeats, no event has
+    /// requested the read, and the last read that was not skipped is at most [`SKIP_AGE_MAX`] old.
     #[must_use]
     pub fn may_skip_read(&self, now: Millis) -> bool {
         let leader = self.view.record.as_ref().map(|record| &record.leader);
         let follows = leader.is_some_and(|leader| self.view.is_live(leader) && !self.leads());
         let is_requested = self.next_read == 0;
-        self.has_view && follows && self.hears_leader(now) && !is_requested
+        let is_recent = self.leader_lease.read_age(now) <= SKIP_AGE_MAX;
+        self.has_view && follows && self.hears_leader(now) && !is_requested && is_recent
     }
 
     /// Skips the read that is due. The next one is due after the usual interval.

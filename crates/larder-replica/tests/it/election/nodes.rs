@@ -27,11 +27,11 @@ pub(super) const REQUEST_TIMEOUT: u64 = 600;
 /// `larder-etcd`).
 pub(super) const LEASE: u64 = 2000;
 /// The interval between lease renewals. Derived from `LEASE_RENEWAL_INTERVAL`
-/// (`group/coordination.rs` of `larder-cluster`): 500 ms, plus 100 ms for the request.
-pub(super) const LEASE_RENEWAL_INTERVAL: u64 = 600;
+/// (`group/coordination.rs` of `larder-cluster`): 600 ms, plus 100 ms for the request.
+pub(super) const LEASE_RENEWAL_INTERVAL: u64 = 700;
 /// The age at which a renewal no longer shows whether the coordinator has changed. Equal to
 /// `RENEWAL_AGE_MAX` (`group/membership.rs` of `larder-cluster`).
-pub(super) const RENEWAL_AGE_MAX: u64 = 1100;
+pub(super) const RENEWAL_AGE_MAX: u64 = 1300;
 /// The interval between heartbeats. Equal to `HEARTBEAT_INTERVAL` (`peers/heartbeat.rs` of
 /// `larder-cluster`).
 pub(super) const HEARTBEAT_INTERVAL: u64 = 100;
