@@ -3,11 +3,13 @@
 The default tier uses every transport with the first engine. The long tier adds the other engines only over TCP, because
 transports do not depend on the engine."""
 
+import shutil
 import socket
+import subprocess
 
 import pytest
 
-from server import Server, engines
+from server import Server, engines, free_ports, wait_until
 from tiers import long
 
 
@@ -47,3 +49,18 @@ def server(running) -> Server:
         sock.sendall(b"flush_all\r\n")
         assert sock.recv(16) == b"OK\r\n"
     return running
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Provides the port of Debian's redis-server."""
+    program = shutil.which("redis-server")
+    assert program, "redis-server is not installed"
+    (port,) = free_ports(1)
+    process = subprocess.Popen([program, "--port", str(port), "--save", ""], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "the start of redis-server")
+        yield port
+    finally:
+        process.terminate()
+        process.wait()

@@ -3,9 +3,7 @@
 import contextlib
 import random
 import select
-import shutil
 import socket
-import subprocess
 import threading
 import time
 
@@ -16,7 +14,7 @@ from redis.cache import CacheConfig
 
 from grpc_client import Cache
 from resp_peer import ALL, Peer, push
-from server import RUNTIMES, free_ports, wait_until
+from server import RUNTIMES, wait_until
 from tiers import long
 
 pytestmark = pytest.mark.larder
@@ -33,21 +31,6 @@ def close_connections():
 def server(request, start):
     with start("-t", "2", *(["--runtime", request.param] if request.param else []), resp=True, http=True, grpc=True) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def reference():
-    """Provides the port of Debian's redis-server."""
-    program = shutil.which("redis-server")
-    assert program, "redis-server is not installed"
-    (port,) = free_ports(1)
-    process = subprocess.Popen([program, "--port", str(port), "--save", ""], stdout=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, "the start of redis-server")
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def of_keys(reader, writer, other):
