@@ -346,7 +346,7 @@ impl Group {
                 continue;
             }
             had_candidates = true;
-            if !self.has_close_candidate(journals, &candidates, started) {
+            if !self.wait_for_caught_up_candidate(journals, &candidates, started) {
                 continue;
             }
             if has_tried {
@@ -397,7 +397,7 @@ impl Group {
 
     /// Waits briefly until one of these members has acknowledged all changes so far. Returns
     /// whether any of them has.
-    fn has_close_candidate(
+    fn wait_for_caught_up_candidate(
         &self,
         journals: &Journals,
         candidates: &[Process],
