@@ -294,9 +294,8 @@ impl Group {
         true
     }
 
-    /// Transfers the leadership if an operator has requested it with a request whose number is not
-    /// `done`. If there was a candidate, sets `done` to this number, even if the transfer timed
-    /// out.
+    /// Performs the operator's transfer request, unless its number equals `done`. Sets `done` to the
+    /// request's number if there was a candidate, even if the transfer timed out.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -390,7 +389,7 @@ impl Group {
             std::thread::sleep(TRANSFER_TICK);
         }
         tracing::warn!(
-            "this leader ends while no other member is in sync: the group loses the items that only this server has"
+            "this leader stops while no other member is in sync: the group loses the items that only this server has"
         );
         false
     }
