@@ -322,7 +322,7 @@ impl Group {
         // Run one transfer at a time, because two concurrent transfers would end each other's
         // attempts.
         let _alone = self.transferring.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
+        let (Some(_), Some(journals)) = (self.epoch_as_leader(), self.journals.get()) else {
             return false;
         };
         if !stays && !self.wait_for_successor() {
@@ -335,7 +335,7 @@ impl Group {
                 || stays && self.shuts_down.load(Ordering::Relaxed)
         };
         let (mut had_candidates, mut has_tried) = (false, false);
-        while self.leading_epoch().is_some() && !is_late() {
+        while self.epoch_as_leader().is_some() && !is_late() {
             let candidates = self.read(|member| member.transfer_candidates(boot_millis(), to));
             if candidates.is_empty() {
                 if !had_candidates {
@@ -380,7 +380,7 @@ impl Group {
             if !self.read(|member| member.transfer_candidates(boot_millis(), None)).is_empty() {
                 return true;
             }
-            if self.leading_epoch().is_none() {
+            if self.epoch_as_leader().is_none() {
                 return false;
             }
             if !has_others() || start.elapsed() >= SUCCESSOR_WAIT_MAX {
@@ -424,7 +424,7 @@ impl Group {
         });
         let (started, mut under_way) = (Instant::now(), Vec::new());
         while !candidates.is_empty()
-            && self.leading_epoch().is_some()
+            && self.epoch_as_leader().is_some()
             && started.elapsed() < Duration::from_millis(TRANSFER_HOLD_MAX)
         {
             // When a batch has ended, the journals have all its changes, and `acks` has its reply
@@ -508,7 +508,7 @@ impl Group {
     /// and may answer requests. A leader may not answer during a transfer, or after its lease has
     /// expired.
     pub(crate) fn is_leading_in(&self, leadership: u32) -> bool {
-        self.leadership() == Some(leadership) && self.is_serving()
+        self.ready_leadership() == Some(leadership) && self.is_serving()
     }
 
     /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease.
@@ -616,20 +616,20 @@ impl Group {
 
     /// Returns the epoch in which this node's current leadership started, or `None` if this node
     /// does not lead. The node need not be ready yet.
-    pub(crate) fn leadership_epoch(&self) -> Option<u32> {
+    pub(crate) fn leadership_start(&self) -> Option<u32> {
         self.read(Member::leadership_epoch)
     }
 
     /// Returns the epoch in which this node's current leadership started, if the node is ready. The
     /// epoch identifies the leadership.
-    pub(crate) fn leadership(&self) -> Option<u32> {
+    pub(crate) fn ready_leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
-        self.leadership_epoch().filter(|since| *since == ready)
+        self.leadership_start().filter(|since| *since == ready)
     }
 
     /// Returns the current epoch of this leader, if it is ready.
-    pub(crate) fn leading_epoch(&self) -> Option<u32> {
+    pub(crate) fn epoch_as_leader(&self) -> Option<u32> {
         let Role::Leader { epoch, .. } = self.role() else { return None };
-        self.leadership().map(|_| epoch)
+        self.ready_leadership().map(|_| epoch)
     }
 }

@@ -113,13 +113,13 @@ impl Follower {
             match &role {
                 Role::Leaderless => (),
                 Role::Leader { starts_empty, .. } => {
-                    let since = group.leadership_epoch();
-                    if group.leadership().is_none()
+                    let since = group.leadership_start();
+                    if group.ready_leadership().is_none()
                         && let Some(since) = since
                     {
                         // Wait for a new map, because the previous leader may have imported or
                         // exported slots since this node last read the map.
-                        let still_leads = || group.leadership_epoch() == Some(since);
+                        let still_leads = || group.leadership_start() == Some(since);
                         if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
                         }
