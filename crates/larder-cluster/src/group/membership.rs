@@ -199,7 +199,7 @@ impl Group {
     }
 
     /// Returns whether this replica may answer lookups (`--read-lag`).
-    pub fn reads_replica(&self) -> bool {
+    pub fn may_answer_lookups_as_replica(&self) -> bool {
         boot_millis() < self.reads_until.load(Ordering::Acquire)
             && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
