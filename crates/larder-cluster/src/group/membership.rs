@@ -42,7 +42,7 @@ pub fn addresses(
 
 /// How long to wait for the batches under way to end. A replaced leader waits for them before it
 /// follows another node, and a follower waits for them before a sync.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
+const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a leader that shuts down waits for another member to be in sync.
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The interval at which waiting threads check whether batches have ended and acknowledgements have
@@ -281,12 +281,12 @@ impl Group {
     }
 
     /// Waits until all batches under way have ended. Returns false if this takes longer than
-    /// [`SETTLE_MAX`].
-    pub(crate) fn settle(&self) -> bool {
+    /// [`BATCHES_WAIT_MAX`].
+    pub(crate) fn wait_for_running_batches(&self) -> bool {
         let Some(journals) = self.journals.get() else { return true };
         let (mut seen, start) = (Vec::new(), Instant::now());
-        while !journals.settle(&mut seen) {
-            if start.elapsed() >= SETTLE_MAX {
+        while !journals.batches_have_ended(&mut seen) {
+            if start.elapsed() >= BATCHES_WAIT_MAX {
                 return false;
             }
             std::thread::sleep(TRANSFER_TICK);
@@ -430,7 +430,7 @@ impl Group {
             // When a batch has ended, the journals have all its changes, and `acks` has its reply
             // if the reply waits. No reply must be left waiting: the new record ends the leadership
             // in which these replies can be acknowledged.
-            if journals.settle(&mut under_way) && !journals.acks().has_waiting() {
+            if journals.batches_have_ended(&mut under_way) && !journals.acks().has_waiting() {
                 let ends = journals.ends();
                 let has_all =
                     |process: &&Process| journals.acks().has_passed(process.incarnation, &ends);

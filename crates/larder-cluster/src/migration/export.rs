@@ -117,7 +117,10 @@ impl Export<'_> {
                 released_at = Some(Instant::now());
             }
             // When a batch has ended, the journals have all its changes.
-            if released_at.is_some() && ends.is_none() && journals.settle(&mut under_way) {
+            if released_at.is_some()
+                && ends.is_none()
+                && journals.batches_have_ended(&mut under_way)
+            {
                 ends = Some(journals.ends());
             }
             if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {
