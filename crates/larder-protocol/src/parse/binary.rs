@@ -268,7 +268,7 @@ fn store<'b>(
             let request = Request::Store(Store { value, ..store });
             Parsed::Request { request, consumed: head_len + value_len }
         }
-        None => Parsed::Body { store, head_len, body_len: value_len as u64 },
+        None => Parsed::StoreHead { store, head_len, body_len: value_len as u64 },
     }
 }
 
