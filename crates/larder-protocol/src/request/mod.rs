@@ -39,7 +39,7 @@ pub enum Request<'b> {
     /// Remove all items.
     FlushAll {
         /// The time of the removal; 0 or less means now.
-        delay: Exptime,
+        at: Exptime,
         /// The dialect of the reply, and whether to suppress it (`noreply`, `flushq`).
         format: ReplyFormat<'b>,
     },
