@@ -31,7 +31,7 @@ mod upload;
 pub(crate) use hash::Hasher;
 pub use record::{Record, SharedLease};
 pub use step::{Core, Verdict};
-pub(crate) use sweep_schedule::Rounds;
+pub(crate) use sweep_schedule::SweepSchedule;
 pub(crate) use upload::Budget;
 pub use upload::Upload;
 
