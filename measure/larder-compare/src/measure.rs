@@ -214,20 +214,22 @@ impl Harness<'_> {
         plan: Option<restart::Plan>,
     ) -> Result<(Measured, Option<RestartResult>), String> {
         let pid = server.pid();
-        let mut witness = match plan {
-            Some(plan) => Some(restart::Witness::new(plan, server.address())?),
+        let mut restart_check = match plan {
+            Some(plan) => Some(restart::RestartCheck::new(plan, server.address())?),
             None => None,
         };
         let loading =
             || run(settings, Some(pid), &mut |_| ()).map_err(|error: RunError| error.to_string());
-        let measured = self.run_with(server, loading, |server| match &mut witness {
-            Some(witness) => witness.restart_when_due(server),
+        let measured = self.run_with(server, loading, |server| match &mut restart_check {
+            Some(restart_check) => restart_check.restart_when_due(server),
             None => Ok(()),
         })?;
         match server.exit_report() {
             Some(report) => Err(format!("exited during this phase: {report}")),
             None => {
-                let result = witness.map(|witness| witness.result(&measured)).transpose()?;
+                let result = restart_check
+                    .map(|restart_check| restart_check.result(&measured))
+                    .transpose()?;
                 Ok((measured, result))
             }
         }
