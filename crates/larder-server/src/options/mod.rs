@@ -1,4 +1,14 @@
 //! The command line: memcached's options and Larder's own.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | [`Options`]: one field for each option |
+//! | `layers.rs`, `file.rs`, `words.rs` | sources: merges command line, environment and configuration file; parses the file; removes white space around values |
+//! | `values.rs`, `choices.rs` | values of options: sizes, modes and delimiters; fixed sets of choices |
+//! | `suboptions.rs`, `flash.rs` | values of the `-o` list; those of the flash tier |
+//! | `suboption_table.rs`, `suboption_list.rs` | one row for each `-o` suboption; the parser of the list |
+//! | `check.rs`, `address.rs`, `refusal.rs` | conflicts between options; whether an address is on the loopback; the message and exit status of a refusal |
+//! | `help.rs` | the texts of `-h` and `--help` |
 
 mod address;
 mod check;
