@@ -294,8 +294,8 @@ impl Group {
         true
     }
 
-    /// Performs the operator's transfer request, unless its number equals `done`. Sets `done` to the
-    /// request's number if there was a candidate, even if the transfer timed out.
+    /// Performs the operator's transfer request, unless its number equals `done`. Sets `done` to
+    /// the request's number if there was a candidate, even if the transfer timed out.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
