@@ -4,7 +4,9 @@ use larder_protocol::Parser;
 use larder_session::test_util::{START, TestServer};
 use larder_store::{Engine, SizeClasses};
 
-const OVERHEAD: usize = 59;
+/// memcached's overhead per item with a CAS value, in bytes: the header (48), the terminator of the
+/// key (1), the CRLF after the value (2) and the CAS value (8).
+const OVERHEAD: usize = 48 + 1 + 2 + 8;
 const ITEM_SIZE_MAX: usize = 64 << 10;
 
 /// The replies of a session, and whether it closed the connection.
@@ -20,20 +22,20 @@ pub fn classes() -> SizeClasses {
 ///
 /// # Panics
 /// The session consumes more bytes than it has received, or does not release its memory.
-pub fn converse<'s, E: Engine>(
+pub fn run_session<'s, E: Engine>(
     engine: E,
     pieces: impl Iterator<Item = &'s [u8]>,
     requests_per_poll: usize,
 ) -> Answers {
-    converse_from(Parser::default(), engine, pieces, requests_per_poll)
+    run_session_from(Parser::default(), engine, pieces, requests_per_poll)
 }
 
 /// Sends `pieces` to a new session whose parser starts in the state `opening`, and returns the
 /// replies. Valid credentials are user `u` and password `p`.
 ///
 /// # Panics
-/// As [`converse`], and if the session executes a request before the required login.
-pub fn converse_from<'s, E: Engine>(
+/// As [`run_session`], and if the session executes a request before the required login.
+pub fn run_session_from<'s, E: Engine>(
     opening: Parser,
     engine: E,
     pieces: impl Iterator<Item = &'s [u8]>,

@@ -7,7 +7,7 @@ mod parsing;
 mod resp;
 
 pub use answers::{READERS, ReadAnswer, answers};
-pub use conversation::{Answers, classes, converse, converse_from};
+pub use conversation::{Answers, classes, run_session, run_session_from};
 pub use parsing::requests;
 pub use resp::resp_requests;
 

@@ -52,7 +52,7 @@ impl Reader {
                 self.input.drain(..consumed);
                 true
             }
-            Parsed::Body { head_len, body_len, .. } => {
+            Parsed::StoreHead { head_len, body_len, .. } => {
                 assert!(
                     head_len as u64 + body_len > self.input.len() as u64,
                     "a complete store must not be reported as a head"

@@ -2,7 +2,7 @@
 //! same replies as the `dashmap` engine, except for streams that `is_engine_specific` detects.
 #![no_main]
 
-use larder_fuzz::{classes, converse, cut, pieces};
+use larder_fuzz::{classes, cut, pieces, run_session};
 use larder_store::{dashmap, segment};
 use libfuzzer_sys::fuzz_target;
 
@@ -44,9 +44,9 @@ fn is_engine_specific(stream: &[u8]) -> bool {
 
 fuzz_target!(|input: &[u8]| {
     let Some((lengths, stream)) = cut(input) else { return };
-    let whole = converse(plain(), pieces(stream, &[]), 1000);
-    assert_eq!(converse(plain(), pieces(stream, lengths), 3), whole, "in pieces");
-    let over_segments = converse(ours(), pieces(stream, lengths), 3);
+    let whole = run_session(plain(), pieces(stream, &[]), 1000);
+    assert_eq!(run_session(plain(), pieces(stream, lengths), 3), whole, "in pieces");
+    let over_segments = run_session(ours(), pieces(stream, lengths), 3);
     if !is_engine_specific(stream) {
         assert_eq!(over_segments, whole, "over segments");
     }

@@ -230,8 +230,8 @@ impl PeerListener {
                 continue;
             };
             check_certificate(&frame, &stream)?;
-            let leadership = group.and_then(Group::leadership);
-            let epoch = group.and_then(Group::leading_epoch);
+            let leadership = group.and_then(Group::ready_leadership);
+            let epoch = group.and_then(Group::epoch_as_leader);
             let identity = LeaderIdentity {
                 node: group.map_or_else(String::new, |group| group.me().node.clone()),
                 incarnation: self.leader.incarnation,

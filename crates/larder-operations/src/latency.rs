@@ -1,7 +1,8 @@
-//! One thread's latency histograms, one per command class. The upper bound of each bucket is the
-//! previous bound times the fourth root of two. The bound is therefore at most 19 % above any
-//! latency in the bucket. The first bucket, which starts at 0, and the last bucket, which has no
-//! bound, are exceptions.
+//! One thread's latency histograms, one per command class.
+//!
+//! The upper bound of each bucket is the previous bound times the fourth root of two. Except in the
+//! first bucket, which starts at 0, and in the last bucket, which has no bound, the bound is
+//! therefore at most 19 % above any latency in the bucket.
 
 use crate::counter::Counter;
 use std::time::Duration;

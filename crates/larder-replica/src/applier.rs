@@ -457,7 +457,7 @@ impl<E: Engine> Applier<E> {
                     self.checkpoints.start(journals.ends());
                 }
             }
-            Frame::CheckpointSettled { ends } => self.checkpoints.settle(ends),
+            Frame::CheckpointSettled { ends } => self.checkpoints.complete(ends),
             Frame::SyncEnd => self.is_syncing = false,
             Frame::Flush { generation } => {
                 self.counts.flushes += 1;

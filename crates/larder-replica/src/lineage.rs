@@ -21,7 +21,7 @@
 //! A reader can see a change of an item before the item's key is in a journal. So when the sender
 //! starts a checkpoint, the journals may lack keys whose states the sender has already sent. The
 //! sender sends `ends` only when all batches that were under way at that time have ended
-//! (`Journals::settle`).
+//! (`Journals::batches_have_ended`).
 
 use crate::frame::Position;
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ impl Checkpoints {
 
     /// Completes the open checkpoint with these offsets in the leader's journals. Without an open
     /// checkpoint, does nothing.
-    pub(crate) fn settle(&mut self, ends: Vec<u64>) {
+    pub(crate) fn complete(&mut self, ends: Vec<u64>) {
         let Some(own) = self.open.take() else { return };
         if self.checkpoints.len() >= CHECKPOINTS_MAX {
             self.checkpoints.pop_front();
@@ -150,7 +150,7 @@ mod tests {
         let mut checkpoints = Checkpoints::default();
         for at in 1..=3 {
             checkpoints.start(vec![at]);
-            checkpoints.settle(vec![10 * at, 5]);
+            checkpoints.complete(vec![10 * at, 5]);
         }
         checkpoints.start(vec![9]);
         Lineage::followed(position(&[35, 5]), checkpoints)
@@ -186,9 +186,9 @@ mod tests {
         let mut checkpoints = Checkpoints::default();
         for at in 0..1000 {
             checkpoints.start(vec![at]);
-            checkpoints.settle(vec![at]);
+            checkpoints.complete(vec![at]);
             // Without an open checkpoint, this second call does nothing.
-            checkpoints.settle(vec![0]);
+            checkpoints.complete(vec![0]);
         }
         let lineage = Lineage::followed(position(&[1000]), checkpoints);
         assert_eq!(lineage.own_since(&[1000]), Some(vec![999]));

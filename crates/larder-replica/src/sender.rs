@@ -125,8 +125,8 @@ pub struct Sender<E: Engine> {
     watermark_generation: u64,
     /// The watermarks since the last [`Sender::take_watermarks`].
     sent_watermarks: Vec<SentWatermark>,
-    /// The state of `Journals::settle` for a checkpoint that is not settled yet: the batch counters
-    /// of the journals at the first `settle` after the start of the checkpoint.
+    /// The state of `Journals::batches_have_ended` for a checkpoint that is not settled yet: the
+    /// batch counters of the journals at the first call after the start of the checkpoint.
     open_checkpoint: Option<Vec<u64>>,
     /// The number of the last batch before the last checkpoint, and the time of that checkpoint in
     /// milliseconds. `None` before the first checkpoint since the last full sync.
@@ -567,7 +567,7 @@ impl<E: Engine> Sender<E> {
                 (Some(Vec::new()), Some((self.batch, now)));
         }
         if let Some(batches) = &mut self.open_checkpoint
-            && self.journals.settle(batches)
+            && self.journals.batches_have_ended(batches)
         {
             Frame::CheckpointSettled { ends: self.journals.ends() }.write(out);
             self.open_checkpoint = None;

@@ -60,7 +60,7 @@ impl Host for Server {
     fn owner(&self) -> Owner {
         match &self.node.group {
             Some(group) if group.is_serving() => Owner::Local,
-            Some(group) if group.reads_replica() => Owner::RemoteWithLocalReads,
+            Some(group) if group.may_answer_lookups_as_replica() => Owner::RemoteWithLocalReads,
             Some(_) => Owner::Remote,
             None => Owner::Local,
         }

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use crate::map_engine::{self, Budget, Core, Hasher, Map, Record, Rounds, Verdict};
+use crate::map_engine::{self, Budget, Core, Hasher, Map, Record, SweepSchedule, Verdict};
 use crate::{HashedKey, LimitRefused, Seconds, SizeClasses};
 use ::dashmap::{DashMap, Entry};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +61,7 @@ pub struct Parts {
 /// The progress of the search for expired items.
 #[derive(Debug, Default)]
 struct Sweep {
-    rounds: Rounds,
+    schedule: SweepSchedule,
     /// The number of parts that this round has yet to search.
     left: usize,
 }
@@ -98,7 +98,7 @@ impl Parts {
     /// round that is due. Returns `None` if no round is under way.
     fn next_part(&self, now: Seconds) -> Option<(&Part, bool)> {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
-        if sweep.left == 0 && sweep.rounds.begin(now, self.core.flush_generation()) {
+        if sweep.left == 0 && sweep.schedule.begin(now, self.core.flush_generation()) {
             sweep.left = PARTS;
         }
         sweep.left = sweep.left.checked_sub(1)?;

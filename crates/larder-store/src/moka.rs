@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use crate::map_engine::{self, Budget, Core, Hasher, Map, Record, Rounds, Verdict};
+use crate::map_engine::{self, Budget, Core, Hasher, Map, Record, SweepSchedule, Verdict};
 use crate::{HashedKey, LimitRefused, Seconds, SizeClasses};
 use ::moka::notification::RemovalCause;
 use ::moka::ops::compute::Op;
@@ -108,7 +108,7 @@ pub struct Records {
 /// The search for expired items. Moka runs it, a few hundred items at a time.
 #[derive(Debug, Default)]
 struct Sweep {
-    rounds: Rounds,
+    schedule: SweepSchedule,
     /// Moka holds the strong reference until the round ends, so this reference shows whether a
     /// round is under way.
     running: Weak<()>,
@@ -186,7 +186,7 @@ impl Map for Records {
     fn sweep(&self, now: Seconds) -> bool {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
         let is_running = sweep.running.strong_count() > 0;
-        if !is_running && sweep.rounds.begin(now, self.core.flush_generation()) {
+        if !is_running && sweep.schedule.begin(now, self.core.flush_generation()) {
             let running = Arc::new(());
             sweep.running = Arc::downgrade(&running);
             self.start_sweep(now, running);
@@ -199,7 +199,7 @@ impl Map for Records {
 
     fn sweep_soon(&self) {
         let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
-        sweep.rounds = Rounds::default();
+        sweep.schedule = SweepSchedule::default();
     }
 
     fn walk(self: &Arc<Self>) -> RecordWalk {

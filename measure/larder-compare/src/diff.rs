@@ -278,9 +278,9 @@ mod tests {
         let mut records = example::records(&setup);
         for record in records.iter_mut().filter(|record| record.cell.server == "larder") {
             let noise = 1.0 + 0.01 * record.cell.run as f64;
-            match &mut record.found {
+            match &mut record.result {
                 CellResult::Measured(_) if fails && record.cell.run == 1 => {
-                    record.found = CellResult::Failed("froze".to_owned().into());
+                    record.result = CellResult::Failed("froze".to_owned().into());
                 }
                 CellResult::Measured(outcome) => {
                     outcome.commands.get_mut("total").unwrap().per_second *= factor * noise;

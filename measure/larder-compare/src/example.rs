@@ -79,16 +79,16 @@ pub(crate) fn records(setup: &Setup) -> Vec<Record> {
     let cells = trials.iter().flat_map(super::plan::Trial::cells);
     let busy = |cell: &Cell| ((&*cell.server, cell.run) == ("larder", 3)).then_some(20.0);
     let record = |cell| Record {
-        found: found(&cell),
-        others_busy: busy(&cell),
-        course: course(&cell),
+        result: result(&cell),
+        other_cpu_percent: busy(&cell),
+        latency_profile: latency_profile(&cell),
         restart: None,
         cell,
     };
     cells.map(record).collect()
 }
 
-fn found(cell: &Cell) -> CellResult {
+fn result(cell: &Cell) -> CellResult {
     match (cell.server.as_str(), cell.run) {
         ("dead", _) => CellResult::Failed("died <early>".to_owned().into()),
         ("flaky", 2) => CellResult::Failed("died in run 2".to_owned().into()),
@@ -99,8 +99,8 @@ fn found(cell: &Cell) -> CellResult {
 
 /// Returns the latency profile of a three-second load, or `None` if the cell failed. The latency
 /// doubles from quantile 0 to 0.9, from 0.9 to 0.99, and so on.
-fn course(cell: &Cell) -> Option<LatencyProfile> {
-    let CellResult::Measured(outcome) = found(cell) else { return None };
+fn latency_profile(cell: &Cell) -> Option<LatencyProfile> {
+    let CellResult::Measured(outcome) = result(cell) else { return None };
     let p50 = outcome.total().latency.p50;
     let step = |tenths: i32| (1.0 - 0.1f64.powi(tenths), p50 * 2f64.powi(tenths));
     let by_second = vec![1000, 1100, 900];

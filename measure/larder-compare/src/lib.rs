@@ -429,7 +429,7 @@ fn describe(record: &Record, setup: &Setup) -> String {
         Some(reason) => format!("failed: {reason}"),
         None => figures.join(", p99 "),
     };
-    let disturbed = record.others_busy.filter(|_| record.is_disturbed());
+    let disturbed = record.other_cpu_percent.filter(|_| record.is_disturbed());
     let disturbed = disturbed.map_or(String::new(), |percent| {
         format!(" (disturbed: others use {percent:.0} % of the machine)")
     });

@@ -45,15 +45,15 @@ impl Harness<'_> {
     #[must_use]
     pub fn run(&self, trial: &Trial<'_>, program: &Path, attempt: usize) -> Option<Vec<Record>> {
         let cells = trial.cells();
-        let found = match self.start(trial, program, attempt) {
+        let measurements = match self.start(trial, program, attempt) {
             Ok(mut server) => self.phases(trial, &mut server),
             Err(reason) => vec![Measurement::failed(reason); cells.len()],
         };
         let record = |(cell, measurement): (Cell, Measurement)| {
-            let Measurement { found, others_busy, course, restart } = measurement;
-            Record { cell, found, others_busy, course, restart }
+            let Measurement { result, other_cpu_percent, latency_profile, restart } = measurement;
+            Record { cell, result, other_cpu_percent, latency_profile, restart }
         };
-        let records = cells.into_iter().zip(found).map(record).collect();
+        let records = cells.into_iter().zip(measurements).map(record).collect();
         (!self.is_interrupted()).then_some(records)
     }
 
@@ -103,19 +103,19 @@ impl Harness<'_> {
     fn phases(&self, trial: &Trial<'_>, server: &mut Launched) -> Vec<Measurement> {
         let mut warm = trial.workload.phases.iter().any(|phase| phase.warm_up);
         let mut broken = None;
-        let mut found = Vec::new();
+        let mut measurements = Vec::new();
         for phase in &trial.workload.phases {
             let result = match &broken {
                 Some(reason) => Err(String::clone(reason)),
                 None => self.phase(trial, phase, server, &mut warm),
             };
             if !phase.warm_up {
-                found.push(result.unwrap_or_else(Measurement::failed));
+                measurements.push(result.unwrap_or_else(Measurement::failed));
             } else if let Err(reason) = result.and_then(Measurement::succeeded) {
                 broken = Some(format!("phase {}: {reason}", phase.name));
             }
         }
-        found
+        measurements
     }
 
     fn phase(
@@ -133,12 +133,12 @@ impl Harness<'_> {
             let (protocol, limit_mb) = (self.protocol(trial)?, self.suite.memory_mb);
             let filling = || fill(what, &address, protocol, limit_mb, pid);
             let before = CpuTimes::now(pid);
-            let held = self.run_monitored(server, filling)?;
-            let others_busy = self.others_since(before, pid);
+            let filled = self.run_monitored(server, filling)?;
+            let other_cpu_percent = self.others_since(before, pid);
             return Ok(Measurement {
-                found: CellResult::Held(held),
-                others_busy,
-                course: None,
+                result: CellResult::Filled(filled),
+                other_cpu_percent,
+                latency_profile: None,
                 restart: None,
             });
         }
@@ -160,7 +160,7 @@ impl Harness<'_> {
         let plan = phase.restart.map(|planned| restart::Plan::of(planned, trial.server));
         settings.reconnect_on_error |= plan.is_some();
         let (measured, restart) = self.load_and_restart(server, &settings, plan)?;
-        let course = LatencyProfile::of(&measured);
+        let latency_profile = LatencyProfile::of(&measured);
         let mut outcome = measured.outcome;
         outcome.faults.append(&mut fill_faults);
         // A CPU time of 0 means that the time is below the system's resolution, so the cost is
@@ -168,15 +168,15 @@ impl Harness<'_> {
         outcome.server = outcome.server.filter(|cost| cost.user_micros + cost.system_micros > 0.0);
         // A restart replaces the server's process, so the difference between its CPU times is
         // meaningless.
-        let others_busy = self.others_since(before, pid).filter(|_| restart.is_none());
-        let found = match restart.as_ref().and_then(restart::wrong) {
+        let other_cpu_percent = self.others_since(before, pid).filter(|_| restart.is_none());
+        let result = match restart.as_ref().and_then(restart::value_errors) {
             Some(reason) => {
                 CellResult::Failed(Failure { reason, outcome: Some(Box::new(outcome)) })
             }
             None => judge(outcome, faults_max),
         };
-        let course = course.filter(|_| matches!(found, CellResult::Measured(_)));
-        Ok(Measurement { found, others_busy, course, restart })
+        let latency_profile = latency_profile.filter(|_| matches!(result, CellResult::Measured(_)));
+        Ok(Measurement { result, other_cpu_percent, latency_profile, restart })
     }
 
     /// Returns the CPU time of other processes since `before`, in percent of all cores of the
@@ -214,20 +214,22 @@ impl Harness<'_> {
         plan: Option<restart::Plan>,
     ) -> Result<(Measured, Option<RestartResult>), String> {
         let pid = server.pid();
-        let mut witness = match plan {
-            Some(plan) => Some(restart::Witness::new(plan, server.address())?),
+        let mut restart_check = match plan {
+            Some(plan) => Some(restart::RestartCheck::new(plan, server.address())?),
             None => None,
         };
         let loading =
             || run(settings, Some(pid), &mut |_| ()).map_err(|error: RunError| error.to_string());
-        let measured = self.run_with(server, loading, |server| match &mut witness {
-            Some(witness) => witness.restart_when_due(server),
+        let measured = self.run_with(server, loading, |server| match &mut restart_check {
+            Some(restart_check) => restart_check.restart_when_due(server),
             None => Ok(()),
         })?;
         match server.exit_report() {
             Some(report) => Err(format!("exited during this phase: {report}")),
             None => {
-                let result = witness.map(|witness| witness.result(&measured)).transpose()?;
+                let result = restart_check
+                    .map(|restart_check| restart_check.result(&measured))
+                    .transpose()?;
                 Ok((measured, result))
             }
         }
@@ -281,27 +283,27 @@ impl Harness<'_> {
 /// The result of a phase.
 #[derive(Clone, Debug)]
 struct Measurement {
-    found: CellResult,
-    others_busy: Option<f64>,
-    course: Option<LatencyProfile>,
+    result: CellResult,
+    other_cpu_percent: Option<f64>,
+    latency_profile: Option<LatencyProfile>,
     restart: Option<RestartResult>,
 }
 
 impl Measurement {
     fn failed(reason: String) -> Self {
         Self {
-            found: CellResult::Failed(reason.into()),
-            others_busy: None,
-            course: None,
+            result: CellResult::Failed(reason.into()),
+            other_cpu_percent: None,
+            latency_profile: None,
             restart: None,
         }
     }
 
     /// Returns the reason for the failure as an error, if the measurement failed.
     fn succeeded(self) -> Result<(), String> {
-        match self.found {
+        match self.result {
             CellResult::Failed(failure) => Err(failure.reason),
-            CellResult::Measured(_) | CellResult::Held(_) => Ok(()),
+            CellResult::Measured(_) | CellResult::Filled(_) => Ok(()),
         }
     }
 }

@@ -174,10 +174,10 @@ impl Metric {
     #[must_use]
     pub fn of(self, record: &Record, load_cores: usize) -> Option<f64> {
         if self == Self::OthersBusy {
-            return record.others_busy;
+            return record.other_cpu_percent;
         }
         if self == Self::Min {
-            return record.course.as_ref().map(|course| course.min_micros);
+            return record.latency_profile.as_ref().map(|profile| profile.min_micros);
         }
         if let Some(restart) = &record.restart
             && record.failure().is_none()
@@ -193,13 +193,13 @@ impl Metric {
                 _ => (),
             }
         }
-        match &record.found {
+        match &record.result {
             CellResult::Measured(outcome) => self.of_outcome(outcome, load_cores),
-            CellResult::Held(held) => {
-                let per_gib = |bytes: u64| held.items * GIB / bytes as f64;
+            CellResult::Filled(filled) => {
+                let per_gib = |bytes: u64| filled.items * GIB / bytes as f64;
                 match self {
-                    Self::HeldByLimit => Some(per_gib(held.limit_bytes)),
-                    Self::HeldByRss => held.rss_bytes.map(per_gib),
+                    Self::HeldByLimit => Some(per_gib(filled.limit_bytes)),
+                    Self::HeldByRss => filled.rss_bytes.map(per_gib),
                     _ => None,
                 }
             }
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn a_cost_that_was_not_measured_is_unknown() {
         let mut record = example::records(&example::setup()).remove(0);
-        let CellResult::Measured(outcome) = &mut record.found else { panic!("{record:?}") };
+        let CellResult::Measured(outcome) = &mut record.result else { panic!("{record:?}") };
         assert!(Metric::UserCpu.of_outcome(outcome, 1).is_some());
         for server in [None, Some(ServerCost::default())] {
             outcome.server = server;

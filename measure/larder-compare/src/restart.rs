@@ -39,7 +39,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A scheduled restart, with the check of items before and after it.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct RestartCheck {
     plan: Plan,
     address: ServerAddress,
     start: Instant,
@@ -47,7 +47,7 @@ pub(crate) struct Witness {
     result: RestartResult,
 }
 
-impl Witness {
+impl RestartCheck {
     /// Sets the items to change or delete just before the restart. The caller then starts the load.
     pub(crate) fn new(plan: Plan, address: &ServerAddress) -> Result<Self, String> {
         let address = address.clone();
@@ -126,7 +126,7 @@ impl Witness {
 
 /// Describes errors of the server: wrong values, and deleted items that have reappeared. Returns
 /// `None` if there are none.
-pub(crate) fn wrong(result: &RestartResult) -> Option<String> {
+pub(crate) fn value_errors(result: &RestartResult) -> Option<String> {
     let RestartResult { changed_wrong, deleted_back, .. } = result;
     (changed_wrong + deleted_back > 0).then(|| {
         format!(
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn old_values_and_deleted_items_are_wrong() {
         let lost = RestartResult { changed_lost: 1000, ..RestartResult::default() };
-        assert_eq!(wrong(&lost), None);
+        assert_eq!(value_errors(&lost), None);
         let old = RestartResult { changed_wrong: 1, ..lost };
         let back = RestartResult { deleted_back: 3, ..lost };
-        assert!(wrong(&old).is_some_and(|why| why.contains("1 wrong values")));
-        assert!(wrong(&back).is_some_and(|why| why.contains("3 deleted items back")));
+        assert!(value_errors(&old).is_some_and(|why| why.contains("1 wrong values")));
+        assert!(value_errors(&back).is_some_and(|why| why.contains("3 deleted items back")));
     }
 }

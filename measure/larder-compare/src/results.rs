@@ -56,7 +56,8 @@ pub enum CellResult {
     /// The results of a load.
     Measured(Box<Outcome>),
     /// The result of a fill.
-    Held(FillResult),
+    #[serde(rename = "held")]
+    Filled(FillResult),
     /// The measurement failed.
     Failed(Failure),
 }
@@ -96,14 +97,16 @@ pub struct Record {
     /// The measurement.
     pub cell: Cell,
     /// The result of the measurement.
-    pub found: CellResult,
+    #[serde(rename = "found")]
+    pub result: CellResult,
     /// CPU time of other programs during the measurement, in percent of all cores of the machine.
     /// `None` if the measurement took less than half a second, included a restart, or ended with an
     /// error instead of an outcome. Also `None` where the system does not report CPU times.
-    pub others_busy: Option<f64>,
+    #[serde(rename = "others_busy")]
+    pub other_cpu_percent: Option<f64>,
     /// Latencies and rates of a successful load; `None` for a failed load and for a fill.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub course: Option<LatencyProfile>,
+    #[serde(rename = "course", default, skip_serializing_if = "Option::is_none")]
+    pub latency_profile: Option<LatencyProfile>,
     /// The result of a restart during the load; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartResult>,
@@ -185,14 +188,14 @@ impl Record {
     /// Returns whether other programs used so much of the machine that the result is doubtful.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
-        self.others_busy.is_some_and(|percent| percent > DISTURBED_PERCENT)
+        self.other_cpu_percent.is_some_and(|percent| percent > DISTURBED_PERCENT)
     }
 
     /// Returns whether this attempt replaces an `earlier` attempt at the same cell. A failure
     /// replaces a result, and a less disturbed result replaces a more disturbed one. A result with
     /// an unknown disturbance counts as undisturbed. Nothing replaces a failure.
     fn replaces(&self, earlier: &Self) -> bool {
-        let busy = |record: &Self| record.others_busy.unwrap_or(0.0);
+        let busy = |record: &Self| record.other_cpu_percent.unwrap_or(0.0);
         let (failed, before) = (self.failure().is_some(), earlier.failure().is_some());
         !before && (failed || busy(self) < busy(earlier))
     }
@@ -200,9 +203,9 @@ impl Record {
     /// Returns the reason for the failure, if the cell failed.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
-        match &self.found {
+        match &self.result {
             CellResult::Failed(failure) => Some(&failure.reason),
-            CellResult::Measured(_) | CellResult::Held(_) => None,
+            CellResult::Measured(_) | CellResult::Filled(_) => None,
         }
     }
 }
@@ -393,7 +396,7 @@ mod tests {
         let (folder, setup) = (tempdir().unwrap(), example::setup());
         let first = example::records(&setup).remove(0);
         let cells = [first.cell.clone()];
-        let attempt = |busy| Record { others_busy: busy, ..first.clone() };
+        let attempt = |busy| Record { other_cpu_percent: busy, ..first.clone() };
         let mut results = Results::open(folder.path(), &setup).unwrap();
         for (busy, counts, again) in [
             (Some(60.0), Some(60.0), true),
@@ -412,13 +415,14 @@ mod tests {
     #[test]
     fn a_failure_is_not_replaced_by_another_attempt() {
         let (folder, setup) = (tempdir().unwrap(), example::setup());
-        let good = Record { others_busy: Some(50.0), ..example::records(&setup).remove(0) };
-        let failed = Record { found: CellResult::Failed("died".to_owned().into()), ..good.clone() };
+        let good = Record { other_cpu_percent: Some(50.0), ..example::records(&setup).remove(0) };
+        let failed =
+            Record { result: CellResult::Failed("died".to_owned().into()), ..good.clone() };
         let mut results = Results::open(folder.path(), &setup).unwrap();
         results.add(vec![good.clone(), failed.clone()]).unwrap();
         assert_eq!(results.records(), std::slice::from_ref(&failed));
         assert!(!results.want_again(std::slice::from_ref(&good.cell)));
-        results.add(vec![Record { others_busy: None, ..good }]).unwrap();
+        results.add(vec![Record { other_cpu_percent: None, ..good }]).unwrap();
         assert_eq!(results.records(), [failed]);
     }
 

@@ -74,7 +74,7 @@ pub struct Figures {
     pub values: BTreeMap<Metric, Vec<f64>>,
     /// Latencies and rates of the runs.
     #[serde(skip)]
-    pub courses: Vec<LatencyProfile>,
+    pub latency_profiles: Vec<LatencyProfile>,
     /// Number of successful runs that other programs disturbed.
     pub disturbed: usize,
     /// Number of successful runs.
@@ -211,14 +211,14 @@ fn standing(setup: &Setup, records: &[&Record]) -> ServerResult {
     let mut failures = Vec::new();
     let mut faults = BTreeMap::new();
     for record in records {
-        match &record.found {
+        match &record.result {
             CellResult::Failed(failure) => failures.push(failure.reason.clone()),
             CellResult::Measured(outcome) => {
                 for (fault, times) in &outcome.faults {
                     *faults.entry(fault.clone()).or_default() += times;
                 }
             }
-            CellResult::Held(_) => {}
+            CellResult::Filled(_) => {}
         }
     }
     let runs = records.len() - failures.len();
@@ -241,7 +241,10 @@ fn standing(setup: &Setup, records: &[&Record]) -> ServerResult {
         intervals: BTreeMap::new(),
         disturbed: records.iter().filter(counts).count(),
         values,
-        courses: records.iter().filter_map(|record| record.course.clone()).collect(),
+        latency_profiles: records
+            .iter()
+            .filter_map(|record| record.latency_profile.clone())
+            .collect(),
         runs,
         failures,
         faults,

@@ -38,7 +38,8 @@ fn disturbed_measurements_are_repeated_and_marked() {
     assert!(tables.contains("| it (1 of 1 runs disturbed) | "), "{tables}");
     let json: serde_json::Value = serde_json::from_str(&bench.read("results.json")).unwrap();
     assert_eq!(json["cells"].as_array().unwrap().len(), 1, "one valid attempt");
-    let least = bench.attempts().iter().filter_map(|record| record.others_busy).reduce(f64::min);
+    let least =
+        bench.attempts().iter().filter_map(|record| record.other_cpu_percent).reduce(f64::min);
     assert_eq!(json["cells"][0]["others_busy"].as_f64(), least);
     assert_eq!(json["disturbed"][0]["server"], "it");
     drop(busy);

@@ -70,7 +70,7 @@ fn twitter(line: &[u8]) -> Result<Record<'_>, &'static str> {
     let comma = rest.iter().position(|byte| *byte == b',').ok_or(TWITTER_EXPECTED)?;
     let (time, key) = (&rest[..comma], &rest[comma + 1..]);
     fields::key_len(key_len)?;
-    let operation = Operation::of_name(operation).ok_or(
+    let operation = Operation::from_name(operation).ok_or(
         "the operation must be one of get, gets, set, add, replace, cas, append, prepend, \
                 delete, incr, decr",
     )?;

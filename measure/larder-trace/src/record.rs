@@ -7,8 +7,7 @@ use std::num::NonZeroU32;
 pub struct Record<'l> {
     /// Nanoseconds since the first request of the trace; never decreases within a trace.
     pub at_nanos: u64,
-    /// Unit of the recorded time's last digit, in nanoseconds; a second if the time has no
-    /// decimals.
+    /// Resolution of the recorded time in nanoseconds; 10⁹ if the time has no decimals.
     pub unit_nanos: u64,
     /// The operation of the request.
     pub operation: Operation,
@@ -74,7 +73,7 @@ impl Operation {
 
     /// Returns the operation with this name, or `None` for an unknown name.
     #[must_use]
-    pub fn of_name(name: &[u8]) -> Option<Self> {
+    pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name().as_bytes() == name)
     }
 }

@@ -63,8 +63,8 @@ impl Model {
             Request::Debug(debug) => self.describe(now, debug, &mut out),
             Request::DropTag(drop) => reply::tag_dropped(drop, self.drop_tag(drop), &mut out),
             Request::Noop(format) => reply::noop(format, &mut out),
-            Request::FlushAll { delay, format } => {
-                self.flush(now, *delay);
+            Request::FlushAll { at, format } => {
+                self.flush(now, *at);
                 reply::ok(format, &mut out);
             }
             Request::Version(format) => reply::version(format, &self.settings.version, &mut out),

@@ -285,7 +285,7 @@ impl RoleLog {
     /// Logs when this leader starts to refuse stores because it has used up its CAS values, and
     /// when it has reserved new ones.
     fn note_cas(&mut self, group: &Group) {
-        let lacks_cas = group.leadership().is_some() && group.read(Member::lacks_cas);
+        let lacks_cas = group.ready_leadership().is_some() && group.read(Member::lacks_cas);
         match (std::mem::replace(&mut self.lacks_cas, lacks_cas), lacks_cas) {
             (false, true) => tracing::warn!(
                 "this leader refuses stores: it has used up its CAS values, and can reserve others neither in etcd nor \

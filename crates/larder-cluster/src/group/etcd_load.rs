@@ -136,7 +136,9 @@ fn member(group: usize, node: usize, tracker: &Arc<Tracker>) -> Arc<Group> {
 /// Passes a heartbeat of a group's leader to the other members, and their acknowledgements to the
 /// leader.
 fn send_heartbeats(members: &[Arc<Group>]) {
-    let Some(leader) = members.iter().find(|member| member.leadership().is_some()) else { return };
+    let Some(leader) = members.iter().find(|member| member.ready_leadership().is_some()) else {
+        return;
+    };
     let (process, sent) = (leader.me(), boot_millis());
     let cas_end = leader.read(|member| member.heartbeat_cas_end(sent));
     for follower in members.iter().filter(|member| !Arc::ptr_eq(member, leader)) {
@@ -209,8 +211,8 @@ fn etcd_load() {
         }));
         // In a real node, the thread that follows the leader reports that the node is ready.
         let leads = |group: &&Arc<Group>| {
-            let elected = group.leadership_epoch();
-            if let Some(epoch) = elected.filter(|_| group.leadership().is_none()) {
+            let elected = group.leadership_start();
+            if let Some(epoch) = elected.filter(|_| group.ready_leadership().is_none()) {
                 group.note_ready(epoch, None);
             }
             elected.is_some()

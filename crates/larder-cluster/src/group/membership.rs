@@ -42,7 +42,7 @@ pub fn addresses(
 
 /// How long to wait for the batches under way to end. A replaced leader waits for them before it
 /// follows another node, and a follower waits for them before a sync.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
+const BATCHES_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a leader that shuts down waits for another member to be in sync.
 const SUCCESSOR_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The interval at which waiting threads check whether batches have ended and acknowledgements have
@@ -200,7 +200,7 @@ impl Group {
     }
 
     /// Returns whether this replica may answer lookups (`--read-lag`).
-    pub fn reads_replica(&self) -> bool {
+    pub fn may_answer_lookups_as_replica(&self) -> bool {
         boot_millis() < self.reads_until.load(Ordering::Acquire)
             && self.topology.is_current(Duration::from_millis(self.read_lag))
     }
@@ -282,12 +282,12 @@ impl Group {
     }
 
     /// Waits until all batches under way have ended. Returns false if this takes longer than
-    /// [`SETTLE_MAX`].
-    pub(crate) fn settle(&self) -> bool {
+    /// [`BATCHES_WAIT_MAX`].
+    pub(crate) fn wait_for_running_batches(&self) -> bool {
         let Some(journals) = self.journals.get() else { return true };
         let (mut seen, start) = (Vec::new(), Instant::now());
-        while !journals.settle(&mut seen) {
-            if start.elapsed() >= SETTLE_MAX {
+        while !journals.batches_have_ended(&mut seen) {
+            if start.elapsed() >= BATCHES_WAIT_MAX {
                 return false;
             }
             std::thread::sleep(TRANSFER_TICK);
@@ -295,9 +295,8 @@ impl Group {
         true
     }
 
-    /// Transfers the leadership if an operator has requested it with a request whose number is not
-    /// `done`. If there was a candidate, sets `done` to this number, even if the transfer timed
-    /// out.
+    /// Performs the operator's transfer request, unless its number equals `done`. Sets `done` to
+    /// the request's number if there was a candidate, even if the transfer timed out.
     pub(crate) fn grant_transfer_request(&self, done: &mut Revision) {
         let request = self.read(|member| member.transfer_request().cloned());
         if let Some(request) = request.filter(|request| request.number != *done)
@@ -324,7 +323,7 @@ impl Group {
         // Run one transfer at a time, because two concurrent transfers would end each other's
         // attempts.
         let _alone = self.transferring.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(_), Some(journals)) = (self.leading_epoch(), self.journals.get()) else {
+        let (Some(_), Some(journals)) = (self.epoch_as_leader(), self.journals.get()) else {
             return false;
         };
         if !stays && !self.wait_for_successor() {
@@ -337,7 +336,7 @@ impl Group {
                 || stays && self.shuts_down.load(Ordering::Relaxed)
         };
         let (mut had_candidates, mut has_tried) = (false, false);
-        while self.leading_epoch().is_some() && !is_late() {
+        while self.epoch_as_leader().is_some() && !is_late() {
             let candidates = self.read(|member| member.transfer_candidates(boot_millis(), to));
             if candidates.is_empty() {
                 if !had_candidates {
@@ -347,7 +346,7 @@ impl Group {
                 continue;
             }
             had_candidates = true;
-            if !self.has_close_candidate(journals, &candidates, started) {
+            if !self.wait_for_caught_up_candidate(journals, &candidates, started) {
                 continue;
             }
             if has_tried {
@@ -382,7 +381,7 @@ impl Group {
             if !self.read(|member| member.transfer_candidates(boot_millis(), None)).is_empty() {
                 return true;
             }
-            if self.leading_epoch().is_none() {
+            if self.epoch_as_leader().is_none() {
                 return false;
             }
             if !has_others() || start.elapsed() >= SUCCESSOR_WAIT_MAX {
@@ -391,14 +390,14 @@ impl Group {
             std::thread::sleep(TRANSFER_TICK);
         }
         tracing::warn!(
-            "this leader ends while no other member is in sync: the group loses the items that only this server has"
+            "this leader stops while no other member is in sync: the group loses the items that only this server has"
         );
         false
     }
 
     /// Waits briefly until one of these members has acknowledged all changes so far. Returns
     /// whether any of them has.
-    fn has_close_candidate(
+    fn wait_for_caught_up_candidate(
         &self,
         journals: &Journals,
         candidates: &[Process],
@@ -426,13 +425,13 @@ impl Group {
         });
         let (started, mut under_way) = (Instant::now(), Vec::new());
         while !candidates.is_empty()
-            && self.leading_epoch().is_some()
+            && self.epoch_as_leader().is_some()
             && started.elapsed() < Duration::from_millis(TRANSFER_HOLD_MAX)
         {
             // When a batch has ended, the journals have all its changes, and `acks` has its reply
             // if the reply waits. No reply must be left waiting: the new record ends the leadership
             // in which these replies can be acknowledged.
-            if journals.settle(&mut under_way) && !journals.acks().has_waiting() {
+            if journals.batches_have_ended(&mut under_way) && !journals.acks().has_waiting() {
                 let ends = journals.ends();
                 let has_all =
                     |process: &&Process| journals.acks().has_passed(process.incarnation, &ends);
@@ -510,7 +509,7 @@ impl Group {
     /// and may answer requests. A leader may not answer during a transfer, or after its lease has
     /// expired.
     pub(crate) fn is_leading_in(&self, leadership: u32) -> bool {
-        self.leadership() == Some(leadership) && self.is_serving()
+        self.ready_leadership() == Some(leadership) && self.is_serving()
     }
 
     /// Returns the names of the nodes in sync. Excludes other nodes whose process has no lease.
@@ -621,20 +620,20 @@ impl Group {
 
     /// Returns the epoch in which this node's current leadership started, or `None` if this node
     /// does not lead. The node need not be ready yet.
-    pub(crate) fn leadership_epoch(&self) -> Option<u32> {
+    pub(crate) fn leadership_start(&self) -> Option<u32> {
         self.read(Member::leadership_epoch)
     }
 
     /// Returns the epoch in which this node's current leadership started, if the node is ready. The
     /// epoch identifies the leadership.
-    pub(crate) fn leadership(&self) -> Option<u32> {
+    pub(crate) fn ready_leadership(&self) -> Option<u32> {
         let ready = self.ready_epoch.load(Ordering::Acquire);
-        self.leadership_epoch().filter(|since| *since == ready)
+        self.leadership_start().filter(|since| *since == ready)
     }
 
     /// Returns the current epoch of this leader, if it is ready.
-    pub(crate) fn leading_epoch(&self) -> Option<u32> {
+    pub(crate) fn epoch_as_leader(&self) -> Option<u32> {
         let Role::Leader { epoch, .. } = self.role() else { return None };
-        self.leadership().map(|_| epoch)
+        self.ready_leadership().map(|_| epoch)
     }
 }

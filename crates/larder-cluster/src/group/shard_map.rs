@@ -83,7 +83,7 @@ impl ShardMapKeeper {
             Ok(view) => view.map.is_none(),
             Err(error) => matches!(error, CoordinatorError::MalformedValue(_)),
         };
-        if is_faulty && self.group.leadership_epoch().is_some() {
+        if is_faulty && self.group.leadership_start().is_some() {
             self.repair(&mut etcd, view.is_err())?;
             requested_at = Instant::now();
             view = etcd.read();
@@ -103,7 +103,7 @@ impl ShardMapKeeper {
             if !keys.is_younger(MAP_AGE_MAX) && !group.topology.is_current(Duration::MAX) {
                 return;
             }
-            match group.leading_epoch() {
+            match group.epoch_as_leader() {
                 Some(_) => keeper.compute(keys),
                 None => (Discovery::listed(keys), None),
             }
@@ -170,7 +170,7 @@ impl ShardMapKeeper {
     /// with an equal one, which makes a late swap by the importing group fail.
     pub(crate) fn revoke_release(&self) -> Result<(), CoordinatorError> {
         let topology = &self.group.topology;
-        if !topology.has_unused_release(self.group.leadership_epoch()) {
+        if !topology.has_unused_release(self.group.leadership_start()) {
             return Ok(());
         }
         let mut etcd = self.lock();

@@ -54,7 +54,7 @@ impl Export<'_> {
     /// connection, and returns an error only if the peer resets the connection during a read.
     pub(crate) fn run(&self, stream: &PeerStream) -> Result<(), PeerError> {
         let Self { group, planned, leadership, .. } = self;
-        if group.leadership() != Some(*leadership) {
+        if group.ready_leadership() != Some(*leadership) {
             return Err(stream.refuse(LocalError::NotLeader));
         }
         if group.topology.next_migration().as_ref() != Some(planned) {
@@ -100,7 +100,7 @@ impl Export<'_> {
         let (mut released_at, mut under_way, mut ends, mut is_done) =
             (None, Vec::new(), None, false);
         while !self.stop.is_set() {
-            if group.leadership() != Some(*leadership) {
+            if group.ready_leadership() != Some(*leadership) {
                 return Err(LocalError::LeadershipLost.into());
             }
             if let Some(number) = heartbeats.due() {
@@ -117,7 +117,10 @@ impl Export<'_> {
                 released_at = Some(Instant::now());
             }
             // When a batch has ended, the journals have all its changes.
-            if released_at.is_some() && ends.is_none() && journals.settle(&mut under_way) {
+            if released_at.is_some()
+                && ends.is_none()
+                && journals.batches_have_ended(&mut under_way)
+            {
                 ends = Some(journals.ends());
             }
             if !is_done && ends.as_ref().is_some_and(|ends| sender.has_sent(ends)) {

@@ -153,7 +153,7 @@ impl Importer {
         let (mut seen, mut cleaned, mut last_error) = (None, None, String::new());
         while !self.stop.is_set() {
             self.group.topology.wait(RETRY_INTERVAL);
-            let Some(leadership) = self.group.leadership() else { continue };
+            let Some(leadership) = self.group.ready_leadership() else { continue };
             self.note_flushes(leadership);
             let planned = self.group.topology.next_migration();
             let planned = planned.filter(|planned| planned.to == self.group.name.group);

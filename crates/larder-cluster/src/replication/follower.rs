@@ -113,13 +113,13 @@ impl Follower {
             match &role {
                 Role::Leaderless => (),
                 Role::Leader { starts_empty, .. } => {
-                    let since = group.leadership_epoch();
-                    if group.leadership().is_none()
+                    let since = group.leadership_start();
+                    if group.ready_leadership().is_none()
                         && let Some(since) = since
                     {
                         // Wait for a new map, because the previous leader may have imported or
                         // exported slots since this node last read the map.
-                        let still_leads = || group.leadership_epoch() == Some(since);
+                        let still_leads = || group.leadership_start() == Some(since);
                         if !group.topology.wait_for_map(Instant::now(), &self.stop, still_leads) {
                             continue;
                         }
@@ -140,7 +140,7 @@ impl Follower {
                     group.grant_transfer_request(&mut last_request);
                 }
                 Role::Follower { leader, .. } => {
-                    if std::mem::take(&mut has_led) && group.settle() {
+                    if std::mem::take(&mut has_led) && group.wait_for_running_batches() {
                         let now: Now = self.node.clock.moment().into();
                         applier.end_leadership(group.me().incarnation, now);
                     }
@@ -343,7 +343,7 @@ impl FollowedLeader<'_> {
             Self::InGroup(group, _) => {
                 group.note_data_until(None);
                 // Lookups under way must end before the sync removes items.
-                group.settle();
+                group.wait_for_running_batches();
                 match kind {
                     SyncKind::Full => self.start_full_sync(group),
                     SyncKind::Delta => group.read(Member::may_start_delta_sync),

@@ -164,7 +164,7 @@ impl Leader {
         while !self.stop.is_set() {
             let seen_generation = journals.notifier().generation();
             if member
-                .is_some_and(|member| member.group.leadership_epoch() != Some(member.leadership))
+                .is_some_and(|member| member.group.leadership_start() != Some(member.leadership))
             {
                 return Err(LocalError::LeadershipLost.into());
             }

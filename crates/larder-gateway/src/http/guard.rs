@@ -1,9 +1,9 @@
-//! Access checks: logins, and protection against web pages of other sites.
+//! Access checks: logins, and protection against cross-site requests (CSRF) and DNS rebinding.
 //!
 //! A web page of any site can make a browser send requests to every server that the browser
 //! reaches. Two checks protect this server. `Host` must have an IP address, `localhost` or a name
-//! of the server, which prevents DNS rebinding. A request that changes something must not come from
-//! a page of another site (`Origin`), unless the configuration allows that site.
+//! of the server, which prevents DNS rebinding. `Origin` of a request that changes something must
+//! not name another site, unless the configuration allows that site, which prevents CSRF.
 
 use super::problem::Problem;
 use crate::abort;
@@ -33,16 +33,17 @@ pub(super) async fn guard(State(app): State<App>, request: Request, next: Next) 
     if request.body().is_end_stream() {
         return answer(&app, request, next).await;
     }
-    let waits_to_send = request.headers().contains_key(EXPECT);
+    let expects_continue = request.headers().contains_key(EXPECT);
     let (parts, body) = request.into_parts();
     let body = SharedBody::new(body);
     let request = Request::from_parts(parts, Body::new(body.clone()));
     let answer = answer(&app, request, next).await;
-    let is_slow = answer.status() == StatusCode::REQUEST_TIMEOUT;
+    let timed_out = answer.status() == StatusCode::REQUEST_TIMEOUT;
     // Many clients first send the whole body and then read the reply, so receive the body. A client
     // that still waits for `100 Continue` sends nothing.
-    let is_sent = body.is_polled() || !waits_to_send;
-    if answer.status().is_client_error() && !is_slow && is_sent && !body.is_end_stream() {
+    let client_sends_body = body.is_polled() || !expects_continue;
+    if answer.status().is_client_error() && !timed_out && client_sends_body && !body.is_end_stream()
+    {
         discard(&mut Body::new(body)).await;
     }
     answer

@@ -148,7 +148,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
         INCREMENT | INCREMENTQ => whole(Request::Arithmetic(arithmetic(&head, extras, key, false))),
         DECREMENT | DECREMENTQ => whole(Request::Arithmetic(arithmetic(&head, extras, key, true))),
         QUIT | QUITQ => whole(Request::Quit(format)),
-        FLUSH | FLUSHQ => whole(Request::FlushAll { delay: expiry(extras), format }),
+        FLUSH | FLUSHQ => whole(Request::FlushAll { at: expiry(extras), format }),
         NOOP => whole(Request::Noop(format)),
         VERSION => whole(Request::Version(format)),
         CONFIG_GET => whole(config(&head, key, format)),
@@ -268,7 +268,7 @@ fn store<'b>(
             let request = Request::Store(Store { value, ..store });
             Parsed::Request { request, consumed: head_len + value_len }
         }
-        None => Parsed::Body { store, head_len, body_len: value_len as u64 },
+        None => Parsed::StoreHead { store, head_len, body_len: value_len as u64 },
     }
 }
 

@@ -23,14 +23,14 @@ pub(crate) fn bad_value_len<'b>(token: &[u8], consumed: usize) -> Parsed<'b> {
     }
 }
 
-/// Completes a text store with its value. Returns [`Parsed::Body`] if a part of the value is
+/// Completes a text store with its value. Returns [`Parsed::StoreHead`] if a part of the value is
 /// missing.
 #[inline]
 pub(crate) fn with_body<'b>(store: Store<'b>, body: &'b [u8], head_len: usize) -> Parsed<'b> {
     let value_len = store.value_len;
     let Some((value, end)) = body.get(..value_len + 2).and_then(|b| b.split_at_checked(value_len))
     else {
-        return Parsed::Body { store, head_len, body_len: value_len as u64 + 2 };
+        return Parsed::StoreHead { store, head_len, body_len: value_len as u64 + 2 };
     };
     let store = Store { value, terminated: end == b"\r\n", ..store };
     request(Request::Store(store), head_len + value_len + 2)

@@ -313,12 +313,12 @@ fn touch<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
 
 fn flush_all<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {
     let mut tokens = Tokens(rest);
-    let delay = match (tokens.next(), tokens.next()) {
+    let at = match (tokens.next(), tokens.next()) {
         (None | Some(b"noreply"), None) => Some(0),
         (first, _) => first.and_then(i32_of),
     };
-    let Some(delay) = delay else { return refuse(BAD_EXPTIME, rest, Recovery::Continue, consumed) };
-    request(Request::FlushAll { delay: Exptime(delay.into()), format: format(rest) }, consumed)
+    let Some(at) = at else { return refuse(BAD_EXPTIME, rest, Recovery::Continue, consumed) };
+    request(Request::FlushAll { at: Exptime(at.into()), format: format(rest) }, consumed)
 }
 
 fn verbosity<'b>(rest: &'b [u8], consumed: usize) -> Parsed<'b> {

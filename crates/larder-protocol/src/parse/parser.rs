@@ -155,13 +155,13 @@ impl Parser {
         continues
     }
 
-    /// Parses the head of a [`Parsed::Body`] again, after its value was received in another buffer.
-    /// Returns `None` if `head` is not the head of a store.
+    /// Parses the head of a store again ([`Parsed::StoreHead`]), after its value was received in
+    /// another buffer. Returns `None` if `head` is not the head of a store.
     #[must_use]
     pub fn parse_head<'b>(&self, head: &'b [u8]) -> Option<Store<'b>> {
         let mut parser = *self;
         match parser.parse(head) {
-            Parsed::Body { store, .. } => Some(store),
+            Parsed::StoreHead { store, .. } => Some(store),
             _ => None,
         }
     }

@@ -39,7 +39,7 @@ pub enum Request<'b> {
     /// Remove all items.
     FlushAll {
         /// The time of the removal; 0 or less means now.
-        delay: Exptime,
+        at: Exptime,
         /// The dialect of the reply, and whether to suppress it (`noreply`, `flushq`).
         format: ReplyFormat<'b>,
     },
@@ -164,7 +164,7 @@ pub struct Store<'b> {
     pub expiry: Exptime,
     /// The announced length of the value in bytes.
     pub value_len: usize,
-    /// The value; empty in the head of a store ([`Parsed::Body`]).
+    /// The value; empty in the head of a store ([`Parsed::StoreHead`]).
     pub value: &'b [u8],
     /// Whether CRLF follows the value, as text requires. Always true in binary.
     pub terminated: bool,
@@ -324,7 +324,7 @@ pub enum Parsed<'b> {
         consumed: usize,
     },
     /// The head of a store with an incomplete value.
-    Body {
+    StoreHead {
         /// The store, with an empty `value`.
         store: Store<'b>,
         /// The number of bytes before the value. [`crate::Parser::parse_head`] can parse these

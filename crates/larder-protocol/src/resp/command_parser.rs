@@ -1,4 +1,5 @@
-//! Parses and checks the arguments of commands.
+//! Converts a request into a [`Command`]: parses all arguments, except those after the key of a
+//! command on one key, which `item_parser.rs` parses.
 
 use super::command::{
     Auth, Clients, Command, CommandFilter, CopyItem, CopyKind, Hello, ItemCommand, ItemsCommand,

@@ -1,4 +1,5 @@
-//! Parses and checks the arguments of commands on one key.
+//! Parses the arguments after the key of a command on one key into an [`ItemCommand`]. The caller
+//! is `command_parser.rs`.
 
 use super::command::{
     Expire, ExpireConditions, ExpireTime, ItemCommand, NewExpiry, Set, SetAnswer, SetCondition,

@@ -57,7 +57,7 @@ impl Peer {
 
     /// Reads the reply to a `get` or `gets` of one key, and its value into `value`. Returns the CAS
     /// unique, which is 0 for `get`. Returns `None` if the key is missing.
-    pub(crate) fn fetched(&mut self, value: &mut Vec<u8>) -> io::Result<Option<u64>> {
+    pub(crate) fn read_get_reply(&mut self, value: &mut Vec<u8>) -> io::Result<Option<u64>> {
         let Some(hit) = self.hit(value)? else { return Ok(None) };
         self.expect("END")?;
         Ok(Some(hit.cas))

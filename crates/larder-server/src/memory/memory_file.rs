@@ -425,16 +425,16 @@ fn watch_panics() {
 /// Starts a thread with two tasks. First, the thread maps the memory pages that are in use, so that
 /// requests do not wait for page faults. After `PANIC_SOON`, it resets the count of panics, because
 /// the process has survived its start.
-pub fn settle(cache: &Cache) {
+pub fn spawn_restart_thread(cache: &Cache) {
     let cache = cache.clone();
-    let settling = move || {
+    let tasks = move || {
         cache.populate();
         std::thread::park_timeout(PANIC_SOON);
         cache.reset_panics();
     };
     // The server can run without this thread. The system then maps each page at its first access,
     // and the count of panics is not reset.
-    let _ = std::thread::Builder::new().name("restart".into()).spawn(settling);
+    let _ = std::thread::Builder::new().name("restart".into()).spawn(tasks);
 }
 
 fn open_own(path: &Path, user: Option<&str>) -> Result<File, FileError> {

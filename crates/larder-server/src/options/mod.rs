@@ -1,4 +1,21 @@
 //! The command line: memcached's options and Larder's own.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | [`Options`]: one field for each option |
+//! | `layers.rs` | merges the command line, the environment and the configuration file |
+//! | `file.rs` | parses the configuration file |
+//! | `words.rs` | removes white space around the values on the command line |
+//! | `values.rs` | values: sizes, file modes and delimiters |
+//! | `choices.rs` | values: fixed sets of choices |
+//! | `suboptions.rs` | the values of the `-o` list |
+//! | `flash.rs` | the values of the `-o` list for the flash tier |
+//! | `suboption_table.rs` | one row for each `-o` suboption |
+//! | `suboption_list.rs` | parses the `-o` list |
+//! | `check.rs` | conflicts between options; options that this build does not support |
+//! | `address.rs` | whether an address is on the loopback |
+//! | `refusal.rs` | the message and the exit status of a refusal |
+//! | `help.rs` | the texts of `-h` and `--help` |
 
 mod address;
 mod check;

@@ -10,7 +10,7 @@ use larder_store::Engine;
 /// Answers `flush_all`.
 pub(crate) fn flush<E: Engine, H: Host>(
     cx: &mut Context<'_, E, H>,
-    delay: Exptime,
+    at: Exptime,
     format: &ReplyFormat<'_>,
     output: &mut Vec<u8>,
 ) {
@@ -18,7 +18,7 @@ pub(crate) fn flush<E: Engine, H: Host>(
     if !cx.settings.flush_enabled {
         return reply::flush_refused(format, output);
     }
-    cx.operations.flush(resolve(delay, cx.operations.now));
+    cx.operations.flush(resolve(at, cx.operations.now));
     reply::ok(format, output);
 }
 

@@ -122,7 +122,7 @@ pub(crate) enum BatchEnd<'b> {
     /// The next request is incomplete.
     Incomplete,
     /// The next request is a store with an incomplete value.
-    Body { store: Store<'b>, head_len: usize, body_len: u64, parser: Parser },
+    StoreHead { store: Store<'b>, head_len: usize, body_len: u64, parser: Parser },
 }
 
 impl<E: Engine> Session<E> {
@@ -195,7 +195,7 @@ impl<E: Engine> Session<E> {
         match batch_end {
             BatchEnd::Full => Step::advance(0),
             BatchEnd::Incomplete => Step::finish(0, Next::Read { wanted: 1 }),
-            BatchEnd::Body { store, head_len, body_len, parser } => {
+            BatchEnd::StoreHead { store, head_len, body_len, parser } => {
                 self.parser = parser;
                 let body = Body { store, head_len, body_len };
                 self.start_body(cx, &body, input, poll, scratch)
@@ -298,8 +298,8 @@ impl<E: Engine> Session<E> {
                         break BatchEnd::Full;
                     }
                 }
-                Parsed::Body { store, head_len, body_len } => {
-                    break BatchEnd::Body { store, head_len, body_len, parser };
+                Parsed::StoreHead { store, head_len, body_len } => {
+                    break BatchEnd::StoreHead { store, head_len, body_len, parser };
                 }
                 Parsed::Incomplete => break BatchEnd::Incomplete,
             }

@@ -208,7 +208,7 @@ impl<E: Engine> Session<E> {
             Request::GetEnd => reply::get_end(output),
             Request::Noop(format) => reply::noop(format, output),
             Request::DropTag(drop) => tags::drop_tag(cx, drop, output),
-            Request::FlushAll { delay, format } => admin::flush(cx, *delay, format, output),
+            Request::FlushAll { at, format } => admin::flush(cx, *at, format, output),
             Request::Version(format) => reply::version(format, cx.host.version(), output),
             Request::Verbosity { level, format } => {
                 cx.host.set_verbosity(*level);

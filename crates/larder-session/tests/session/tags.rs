@@ -7,7 +7,7 @@ use larder_store::Updates;
 
 /// Polls until a request waits. Returns false if no request waits before the session has answered
 /// all requests.
-fn waits(conversation: &mut Conversation) -> bool {
+fn poll_until_waiting(conversation: &mut Conversation) -> bool {
     loop {
         let progress = conversation.poll();
         match progress.next {
@@ -28,7 +28,7 @@ fn check(request: &[u8], answer: &[u8], is_resp: bool) {
         if is_resp {
             conversation.session = Session::resp(0, false);
         }
-        if !waits(&mut conversation) {
+        if !poll_until_waiting(&mut conversation) {
             assert_eq!(conversation.output, answer, "{}", request.escape_ascii());
             continue;
         }
@@ -39,14 +39,14 @@ fn check(request: &[u8], answer: &[u8], is_resp: bool) {
         );
         loop {
             conversation.complete_all();
-            if !waits(&mut conversation) {
+            if !poll_until_waiting(&mut conversation) {
                 break;
             }
         }
         assert_eq!(conversation.output, answer, "{}", request.escape_ascii());
         conversation.session = Session::new();
         (conversation.unread, conversation.output) = (b"mg k v\r\nmn\r\n".to_vec(), Vec::new());
-        while waits(&mut conversation) {
+        while poll_until_waiting(&mut conversation) {
             conversation.complete_all();
         }
         assert_eq!(conversation.output, b"EN\r\nMN\r\n", "{}", request.escape_ascii());
@@ -84,7 +84,7 @@ fn a_value_that_arrives_after_a_drop_of_its_tag_is_invalid() {
         );
         assert!(conversation.server.engine.drop_tag(b"x"), "{len}");
         conversation.unread = [&value[..], b"\r\nmg k v\r\nmn\r\n"].concat();
-        while waits(&mut conversation) {
+        while poll_until_waiting(&mut conversation) {
             conversation.complete_all();
         }
         assert_eq!(conversation.output, b"HD\r\nEN\r\nMN\r\n", "{len}");

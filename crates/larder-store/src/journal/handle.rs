@@ -195,8 +195,8 @@ impl<E: Engine> Batches for JournaledHandle<E> {
     fn begin_batch(&mut self, now: impl Into<Now>) {
         let now = now.into();
         self.now = now;
-        // Either the thread that calls `Journals::settle` sees this batch, or this batch sees
-        // everything that the thread stored before that call.
+        // Either the thread that calls `Journals::batches_have_ended` sees this batch, or this
+        // batch sees everything that the thread stored before that call.
         let batch = self.batches.load(Ordering::Relaxed) | 1;
         self.batches.store(batch, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -114,7 +114,7 @@ impl Journals {
     /// Returns whether all batches that were under way at the first call have ended. The first call
     /// receives an empty `seen` and fills it. A batch that starts later sees everything that was
     /// stored before that call.
-    pub fn settle(&self, seen: &mut Vec<u64>) -> bool {
+    pub fn batches_have_ended(&self, seen: &mut Vec<u64>) -> bool {
         fence(Ordering::SeqCst);
         let all = self.all();
         let batches = || all.journals.iter().map(|journal| journal.batches.load(Ordering::Acquire));

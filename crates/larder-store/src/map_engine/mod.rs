@@ -12,7 +12,7 @@
 //! | `record` | a stored item |
 //! | `upload` | values that arrive in pieces; the memory budgets of uploads and items |
 //! | `stats` | counts by size class |
-//! | `rounds` | when to search for expired items |
+//! | `sweep_schedule` | when to search for expired items |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 #![cfg_attr(
@@ -23,15 +23,15 @@
 mod cas;
 mod hash;
 mod record;
-mod rounds;
 mod stats;
 mod step;
+mod sweep_schedule;
 mod upload;
 
 pub(crate) use hash::Hasher;
 pub use record::{Record, SharedLease};
-pub(crate) use rounds::Rounds;
 pub use step::{Core, Verdict};
+pub(crate) use sweep_schedule::SweepSchedule;
 pub(crate) use upload::Budget;
 pub use upload::Upload;
 

@@ -81,35 +81,43 @@ impl Figure {
     /// tick divides the share of slower requests by 2 to 10. Returns `None` without successful
     /// loads.
     pub(crate) fn percentiles(table: &Table) -> Option<Self> {
-        let figure = |courses: &[LatencyProfile]| {
+        let figure = |profiles: &[LatencyProfile]| {
             let spread = |quantile: f64| {
-                Spread::of(courses.iter().map(|course| course.latency(quantile)).collect())
+                Spread::of(profiles.iter().map(|profile| profile.latency(quantile)).collect())
             };
             QUANTILES.iter().map(|quantile| spread(*quantile)).collect()
         };
         let ticks: Vec<String> = QUANTILES.iter().map(|q| percent(*q)).collect();
         let (scale, metric) = (Scale::Logarithmic, Metric::P50);
-        Self::of_courses(table, "Latency by percentile", "Percentile", scale, metric, ticks, figure)
+        Self::of_profiles(
+            table,
+            "Latency by percentile",
+            "Percentile",
+            scale,
+            metric,
+            ticks,
+            figure,
+        )
     }
 
     /// Returns a plot of a combination's rate over time, or `None` unless a successful load lasts
     /// longer than two seconds.
     pub(crate) fn over_time(table: &Table) -> Option<Self> {
-        let courses = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.courses);
-        let seconds = courses.map(|course| course.by_second.len()).max().filter(|s| *s >= 3)?;
+        let profiles = table.rows.iter().filter_map(Row::figures).flat_map(|f| &f.latency_profiles);
+        let seconds = profiles.map(|profile| profile.by_second.len()).max().filter(|s| *s >= 3)?;
         let step = seconds.div_ceil(TICKS_MAX);
         let steps = || (0..seconds).step_by(step);
         let figure =
-            |courses: &[LatencyProfile]| steps().map(|from| rate(courses, from, step)).collect();
+            |profiles: &[LatencyProfile]| steps().map(|from| rate(profiles, from, step)).collect();
         let ticks = steps().map(|from| (from + step).to_string()).collect();
         let (title, varies) = ("Rate over time", "Seconds since the start");
-        Self::of_courses(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
+        Self::of_profiles(table, title, varies, Scale::Linear, Metric::Throughput, ticks, figure)
     }
 
     /// Returns a plot of a combination's latency profiles. `spreads` computes a server's points
     /// from the profiles of its runs, and `metric` determines the unit. Returns `None` if no server
     /// has a profile.
-    fn of_courses(
+    fn of_profiles(
         table: &Table,
         title: &str,
         varies: &'static str,
@@ -120,16 +128,19 @@ impl Figure {
     ) -> Option<Self> {
         let mut series = Vec::new();
         for (place, row) in table.rows.iter().enumerate() {
-            let Some(figures) = row.figures().filter(|figures| !figures.courses.is_empty()) else {
+            let Some(figures) =
+                row.figures().filter(|figures| !figures.latency_profiles.is_empty())
+            else {
                 continue;
             };
-            let points = spreads(&figures.courses).into_iter().zip(&ticks).map(|(spread, tick)| {
-                let value = spread.map(|spread| metric.unit().quantity(spread.median));
-                let value = value.unwrap_or_else(|| "no result".to_owned());
-                let tip = format!("{}, {tick}: {value}", row.server);
-                let (failed, disturbed) = (row.has_failed(), row.disturbed_runs().is_some());
-                Point { spread, failed, disturbed, tip }
-            });
+            let points =
+                spreads(&figures.latency_profiles).into_iter().zip(&ticks).map(|(spread, tick)| {
+                    let value = spread.map(|spread| metric.unit().quantity(spread.median));
+                    let value = value.unwrap_or_else(|| "no result".to_owned());
+                    let tip = format!("{}, {tick}: {value}", row.server);
+                    let (failed, disturbed) = (row.has_failed(), row.disturbed_runs().is_some());
+                    Point { spread, failed, disturbed, tip }
+                });
             series.push(Series { name: row.server.clone(), place, points: points.collect() });
         }
         let heading = heading(&table.place);
@@ -169,12 +180,12 @@ fn percent(quantile: f64) -> String {
 /// second `from`. For a run that ends earlier, the mean covers the seconds until its end. Returns
 /// `None` if no run lasted beyond `from`.
 #[expect(clippy::cast_precision_loss, reason = "a rate needs no last digit")]
-fn rate(courses: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> {
-    let of_run = |course: &LatencyProfile| {
-        let seconds = course.by_second.get(from..(from + step).min(course.by_second.len()))?;
+fn rate(profiles: &[LatencyProfile], from: usize, step: usize) -> Option<Spread> {
+    let of_run = |profile: &LatencyProfile| {
+        let seconds = profile.by_second.get(from..(from + step).min(profile.by_second.len()))?;
         (!seconds.is_empty()).then(|| seconds.iter().sum::<u64>() as f64 / seconds.len() as f64)
     };
-    Spread::of(courses.iter().filter_map(of_run).collect())
+    Spread::of(profiles.iter().filter_map(of_run).collect())
 }
 
 /// Returns the ticks and tables of a view. Omits combinations whose servers have results, but none

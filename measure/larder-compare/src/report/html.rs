@@ -15,7 +15,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 pub(super) fn html(
     report: &Report<'_>,
     sections: &[(View, Vec<Drawing>)],
-    courses: &[Vec<Drawing>],
+    profile_drawings: &[Vec<Drawing>],
 ) -> String {
     let suite = &report.setup.suite;
     html! {
@@ -51,7 +51,7 @@ pub(super) fn html(
                     (section(number, view, drawings))
                 }
                 h2 #courses { "Percentiles and rates over time" }
-                @for (table, drawings) in report.summary.tables.iter().zip(courses) {
+                @for (table, drawings) in report.summary.tables.iter().zip(profile_drawings) {
                     @if !drawings.is_empty() {
                         h3 { (heading(&table.place)) }
                         div.plots {

@@ -45,11 +45,14 @@ impl<'r> Report<'r> {
             let drawings = self.draw(&view, &plots)?;
             sections.push((view, drawings));
         }
-        let mut courses = Vec::new();
+        let mut profile_drawings = Vec::new();
         for table in &self.summary.tables {
-            courses.push(self.draw_courses(table, &plots)?);
+            profile_drawings.push(self.draw_profiles(table, &plots)?);
         }
-        write(&folder.join("report.html"), html::html(self, &sections, &courses).as_bytes())
+        write(
+            &folder.join("report.html"),
+            html::html(self, &sections, &profile_drawings).as_bytes(),
+        )
     }
 
     /// Draws the plots of a view, linear and logarithmic, and writes them as SVG and PNG.
@@ -71,7 +74,7 @@ impl<'r> Report<'r> {
     /// Draws two plots for one combination, and writes them as SVG and PNG: the latency by
     /// percentile if a load succeeded, and the rate over time if a successful load lasts longer
     /// than two seconds.
-    fn draw_courses(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
+    fn draw_profiles(&self, table: &Table, plots: &Path) -> Result<Vec<Drawing>, Error> {
         let mut drawings = Vec::new();
         for figure in [Figure::percentiles(table), Figure::over_time(table)].into_iter().flatten() {
             let path = plots.join(figure.file_name());

@@ -124,7 +124,7 @@ fn servers_that_work_fail_or_are_not_installed() {
     // 3 servers, 2 pipelines, 2 runs.
     assert_eq!(records.len(), 12);
     for record in &records {
-        match (&record.found, record.cell.server.as_str()) {
+        match (&record.result, record.cell.server.as_str()) {
             (CellResult::Measured(outcome), "it" | "redis") => {
                 assert_eq!(outcome.total().requests, 200);
                 assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
@@ -262,11 +262,11 @@ fn a_warm_up_phase_gives_no_result() {
     let records = bench.records();
     assert_eq!(records.len(), 2, "one for each pipeline");
     for record in records {
-        let CellResult::Measured(outcome) = record.found else { panic!("{record:?}") };
+        let CellResult::Measured(outcome) = record.result else { panic!("{record:?}") };
         assert_eq!(outcome.total().misses, 0, "the warm-up set all keys");
-        let course = record.course.unwrap();
-        assert!(course.min_micros > 0.0 && course.latency(0.99) >= course.min_micros);
-        assert!(course.quantiles.len() < 60 && course.by_second.iter().sum::<u64>() == 200);
+        let profile = record.latency_profile.unwrap();
+        assert!(profile.min_micros > 0.0 && profile.latency(0.99) >= profile.min_micros);
+        assert!(profile.quantiles.len() < 60 && profile.by_second.iter().sum::<u64>() == 200);
     }
 }
 
@@ -280,12 +280,12 @@ fn a_fill_counts_the_items_in_the_cache() {
     let (progress, tables) = bench.go();
     // On a busy machine, the results contain further attempts at the cell. `records` returns only
     // the first attempt.
-    let Some(Record { found: CellResult::Held(held), .. }) = bench.records().pop() else {
+    let Some(Record { result: CellResult::Filled(filled), .. }) = bench.records().pop() else {
         panic!("{tables}")
     };
     // 8 MiB hold fewer than 8389 values of 1000 bytes.
-    assert!((1000.0..8389.0).contains(&held.items), "{held:?}");
-    assert_eq!(held.limit_bytes, 8 << 20);
+    assert!((1000.0..8389.0).contains(&filled.items), "{filled:?}");
+    assert_eq!(filled.limit_bytes, 8 << 20);
     assert!(progress.contains("[1/1]"), "one measurement for all pipelines: {progress}");
     assert!(tables.contains("| Items per GiB of limit | Items per GiB of RSS |"), "{tables}");
 }

@@ -72,7 +72,7 @@ fn a_server_that_keeps_nothing_is_no_failure() {
     let restart = record.restart.unwrap_or_else(|| panic!("{record:?}"));
     assert_eq!((restart.items_after, restart.changed_lost), (0, 1000), "{restart:?}");
     assert_eq!((restart.hit_secs, restart.found_after.0), (None, 0), "{restart:?}");
-    assert!(matches!(record.found, CellResult::Measured(_)), "{record:?}");
+    assert!(matches!(record.result, CellResult::Measured(_)), "{record:?}");
     assert_eq!(Metric::Kept.of(&record, 1), Some(0.0));
 }
 

@@ -98,7 +98,7 @@ proptest! {
         let cases = [
             (
                 encoded(|out| classic::flush_all(delay, noreply, out)),
-                Request::FlushAll { delay, format },
+                Request::FlushAll { at: delay, format },
             ),
             (
                 encoded(|out| classic::verbosity(level, noreply, out)),
@@ -283,7 +283,7 @@ proptest! {
         let bytes = encoded(|out| binary::flush_all(delay, options, out));
         let request = parsed(&bytes);
         let format = binary_format(&request, options, false);
-        prop_assert_eq!(request, Request::FlushAll { delay: in_binary(delay), format });
+        prop_assert_eq!(request, Request::FlushAll { at: in_binary(delay), format });
 
         let bytes = encoded(|out| binary::stat(topic.as_bytes(), options, out));
         let request = parsed(&bytes);

@@ -105,16 +105,16 @@ fn simulate(seed: u64) -> u64 {
 }
 
 /// Runs the simulation of a seed. Returns a line with the seed and the hash of its events.
-fn trace(seed: u64) -> String {
-    let trace = simulate(seed);
+fn trace_hash(seed: u64) -> String {
+    let hash = simulate(seed);
     hooked::set_hook(None);
-    format!("seed {seed}: {trace:016x}")
+    format!("seed {seed}: {hash:016x}")
 }
 
 #[test]
 fn followers_converge_and_never_go_back_in_time() {
     if let Some(seed) = only_seed() {
-        println!("{}", trace(seed));
+        println!("{}", trace_hash(seed));
     }
     run_seeds(|seed| {
         // A seed that has failed on this thread has not removed its hook.
@@ -137,7 +137,7 @@ fn a_seed_gives_the_same_trace_in_every_process() {
         let output =
             other.env("LARDER_SEED", seed.to_string()).output().expect("the test program runs");
         let output = String::from_utf8_lossy(&output.stdout).into_owned();
-        let here = trace(seed);
+        let here = trace_hash(seed);
         assert!(
             output.lines().any(|line| line == here),
             "{here} in this process, in the other: {output}"

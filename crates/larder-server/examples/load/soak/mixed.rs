@@ -238,7 +238,7 @@ impl Mixed<'_> {
     }
 
     fn check_read(&mut self, request: &Request, sent: Instant) -> io::Result<()> {
-        let hit = self.peer.fetched(&mut self.value)?.is_some();
+        let hit = self.peer.read_get_reply(&mut self.value)?.is_some();
         self.tally.hits += u64::from(hit);
         self.tally.misses += u64::from(!hit);
         match *request {
@@ -287,7 +287,7 @@ impl Mixed<'_> {
 
     fn check_register(&mut self, key: u64) -> io::Result<()> {
         let owner = register(key);
-        let Some(unique) = self.peer.fetched(&mut self.value)? else {
+        let Some(unique) = self.peer.read_get_reply(&mut self.value)? else {
             let number = new_epoch(self.epochs);
             self.queue_register("add", Request::Create, key, number, None);
             return Ok(());

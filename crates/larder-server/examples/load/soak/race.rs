@@ -17,7 +17,7 @@ pub(super) struct Race<'a> {
     rounds: AtomicU64,
     /// The number of the racer that has won this round, counted from 1. If several racers have won,
     /// this is the sum of their numbers.
-    winner: AtomicU64,
+    winner_sum: AtomicU64,
     /// The number of racers whose `cas` succeeded in this round.
     winners: AtomicU64,
     /// The number of racers that found no key in this round, because it was evicted.
@@ -31,7 +31,7 @@ impl<'a> Race<'a> {
             barrier: Barrier::new(racers),
             is_running: AtomicBool::new(true),
             rounds: AtomicU64::new(0),
-            winner: AtomicU64::new(0),
+            winner_sum: AtomicU64::new(0),
             winners: AtomicU64::new(0),
             absent: AtomicU64::new(0),
         }
@@ -71,7 +71,7 @@ impl<'a> Race<'a> {
     }
 
     fn prepare(&self, peer: &mut Peer) -> io::Result<u64> {
-        for count in [&self.winner, &self.winners, &self.absent] {
+        for count in [&self.winner_sum, &self.winners, &self.absent] {
             count.store(0, Ordering::Relaxed);
         }
         peer.queue(format_args!("set race 0 0 1\r\n0"));
@@ -83,7 +83,7 @@ impl<'a> Race<'a> {
     fn read_unique(&self, peer: &mut Peer) -> io::Result<u64> {
         peer.queue(format_args!("gets race"));
         peer.send()?;
-        Ok(peer.fetched(&mut Vec::new())?.unwrap_or(0))
+        Ok(peer.read_get_reply(&mut Vec::new())?.unwrap_or(0))
     }
 
     fn compare_and_swap(&self, peer: &mut Peer, number: u64, unique: u64) -> io::Result<u64> {
@@ -91,7 +91,7 @@ impl<'a> Race<'a> {
         peer.send()?;
         match peer.line()? {
             "STORED" => {
-                self.winner.fetch_add(number, Ordering::Relaxed);
+                self.winner_sum.fetch_add(number, Ordering::Relaxed);
                 self.winners.fetch_add(1, Ordering::Relaxed);
             }
             "NOT_FOUND" => {
@@ -104,15 +104,15 @@ impl<'a> Race<'a> {
     }
 
     fn check_winner(&self, peer: &mut Peer) -> io::Result<u64> {
-        let [winner, winners, absent] =
-            [&self.winner, &self.winners, &self.absent].map(|count| count.load(Ordering::Relaxed));
+        let [winner, winners, absent] = [&self.winner_sum, &self.winners, &self.absent]
+            .map(|count| count.load(Ordering::Relaxed));
         if winners > 1 || (winners == 0 && absent == 0) {
             return Err(io::Error::other(format!("a cas race had {winners} winners")));
         }
         let mut value = Vec::new();
         peer.queue(format_args!("get race"));
         peer.send()?;
-        if peer.fetched(&mut value)?.is_some() && winners == 1 {
+        if peer.read_get_reply(&mut value)?.is_some() && winners == 1 {
             let kept = String::from_utf8_lossy(&value);
             if kept != winner.to_string() {
                 return Err(io::Error::other(format!("racer {winner} won, but {kept} is kept")));

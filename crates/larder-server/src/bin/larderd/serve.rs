@@ -80,7 +80,7 @@ pub(crate) fn serve(
         memory_file::remove_image(image).map_err(|error| os(&error))?;
     }
     if let Some(region) = region.as_ref().filter(|_| server.start.restart.is_some()) {
-        memory_file::settle(region);
+        memory_file::spawn_restart_thread(region);
     }
     #[cfg(feature = "metrics")]
     let gateway = Gateway::start(&server, &cache, gateway).map_err(|error| os(&error))?;

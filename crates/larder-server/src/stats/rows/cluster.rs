@@ -114,7 +114,11 @@ pub(in crate::stats) const ROWS: &[Row] = &[
     .shown(MEMBER),
     Row::gauge(
         "serves_reads",
-        Server(|s| number(s, |group| u64::from(!group.is_serving() && group.reads_replica()))),
+        Server(|s| {
+            number(s, |group| {
+                u64::from(!group.is_serving() && group.may_answer_lookups_as_replica())
+            })
+        }),
         "1 while this node answers lookups as a follower (`--read-lag`), else 0.",
     )
     .metric("larder_cluster_serves_reads", &[])

@@ -20,9 +20,9 @@ use crate::segment::sync::Ordering;
 use std::sync::Arc;
 
 /// A segment with at least this dead level (see `allocator`) is cleaned before anything is evicted.
-/// At this level, 17 % of the segment is dead. In a measurement in which three of ten sets were
-/// overwrites, live items filled 90 % of the segments, but only 83 % at a level of 20 %. A set took
-/// a tenth longer than at 20 %. The simulator has a copy of this level (`CLEAN_PERCENT` in
+/// At this level, 17 % of the segment is dead. In a measurement, three of ten sets were overwrites.
+/// Compared with a level of 20 %, live items filled 90 instead of 83 % of the segments, and a set
+/// took a tenth longer. The simulator has a copy of this level (`CLEAN_PERCENT` in
 /// `simulate/s3fifo.rs` of `larder-capacity`).
 const CLEAN_LEVEL: usize = 6;
 /// The dead level for cleaning in a cache that does not evict: 3 %, because any gain counts.

@@ -18,7 +18,7 @@ fn open(config: &Config, file: &File, seed: u64) -> (Cache, Restart) {
 /// Fills a cache with `items` items, most of which move to flash. Then deletes every tenth item and
 /// closes the cache. Returns its configuration, its file, and its number of items. On a busy
 /// machine, some items may have been evicted without a write.
-fn ended(device: &Memory, items: usize) -> (Config, File, u64) {
+fn fill_and_close(device: &Memory, items: usize) -> (Config, File, u64) {
     let file = File::from(memfd_create("region", MFdFlags::empty()).unwrap());
     let config = config(16 * MIB, device, any_size());
     let (cache, restart) = open(&config, &file, 11);
@@ -46,7 +46,9 @@ fn pages_that_failed_are_used_again_after_a_restart() {
     device.set_faults(Faults::default());
     (0..60_000).for_each(|i| _ = client.delete(&key(i)));
     let gauges = || cache.flash_gauges().unwrap();
-    wait_for("a page rests", || gauges().pages_free + gauges().pages_used < gauges().page_count);
+    wait_for("a page is out of use after a write error", || {
+        gauges().pages_free + gauges().pages_used < gauges().page_count
+    });
     drop((client, cache));
     let (cache, restart) = open(&config, &file, 12);
     assert_eq!(restart, Restart::Warm);
@@ -57,7 +59,7 @@ fn pages_that_failed_are_used_again_after_a_restart() {
 #[test]
 fn items_on_flash_are_found_after_a_restart() {
     let device = Memory::new(64 * MIB, 5);
-    let (config, file, mut kept) = ended(&device, 60_000);
+    let (config, file, mut kept) = fill_and_close(&device, 60_000);
     for round in 0..3 {
         let (cache, restart) = open(&config, &file, 12 + round);
         assert_eq!(restart, Restart::Warm);
@@ -87,7 +89,7 @@ fn items_on_flash_are_found_after_a_restart() {
 #[test]
 fn flash_with_another_content_is_not_used() {
     let device = Memory::new(64 * MIB, 5);
-    let (config, file, _) = ended(&device, 60_000);
+    let (config, file, _) = fill_and_close(&device, 60_000);
     device.set_id(77).unwrap();
     let (cache, restart) = open(&config, &file, 13);
     assert_eq!(restart, Restart::Warm);
@@ -107,7 +109,7 @@ fn flash_with_another_content_is_not_used() {
 #[test]
 fn a_restart_without_flash_keeps_only_items_in_memory() {
     let device = Memory::new(64 * MIB, 5);
-    let (config, file, _) = ended(&device, 60_000);
+    let (config, file, _) = fill_and_close(&device, 60_000);
     let without = Config { flash: None, ..config.clone() };
     {
         let (cache, restart) = open(&without, &file, 13);

@@ -2,13 +2,13 @@
 
 use crate::Seconds;
 
-/// The rounds of a cache. Each round visits all items.
+/// The schedule of a cache's rounds of search. Each round visits all items.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+pub(crate) struct SweepSchedule {
     last: Option<(Seconds, u64)>,
 }
 
-impl Rounds {
+impl SweepSchedule {
     /// Starts a round if a round is due: the first round, the first round after a flush, or a round
     /// [`ROUND_SECS`] after the start of the last round. Returns whether it has started a round.
     pub(crate) fn begin(&mut self, now: Seconds, flush_generation: u64) -> bool {
