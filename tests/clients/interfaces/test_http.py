@@ -386,9 +386,12 @@ def test_sites_that_are_allowed(start):
             stored = http.put("/v1/keys/key", content=b"1", headers=site)
             assert stored.status_code == 201
             assert stored.headers["access-control-allow-origin"] == "https://app.example"
-            asked = site | {"Access-Control-Request-Method": "PUT"}
-            allowed = http.options("/v1/keys/key", headers=asked)
+            headers = "authorization,content-type,if-match,larder-flags"
+            preflight = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": headers}
+            allowed = http.options("/v1/keys/key", headers=site | preflight)
             assert allowed.status_code == 200 and "PUT" in allowed.headers["access-control-allow-methods"]
+            # A browser does not apply `*` to `Authorization`: the reply has to name this header.
+            assert allowed.headers["access-control-allow-headers"] == headers
             other = http.get("/v1/keys/key", headers={"Origin": "https://other.example"})
             assert "access-control-allow-origin" not in other.headers
 
