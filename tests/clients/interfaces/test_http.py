@@ -421,6 +421,46 @@ def test_the_commands_of_the_page_on_metrics(start):
         check_block(block, {"9150": port})
 
 
+def test_the_description_has_the_limits_of_numbers(http):
+    """The server accepts the limits in the description, and refuses numbers beyond them."""
+    paths = http.get("/openapi.json").json()["paths"]
+    url = "/v1/keys/n"
+
+    def schema(path, method, name):
+        (parameter,) = [found for found in paths[path][method]["parameters"] if found.get("name") == name]
+        return parameter["schema"]
+
+    def status(method, name, number):
+        if name == "Larder-Flags":
+            return http.put(url, content=b"1", headers={name: str(number)}).status_code
+        path = {"get": "/v1/keys", "put": url, "post": f"{url}/incr"}[method]
+        return http.request(method, path, params={name: number}).status_code
+
+    http.put(url, content=b"1")
+    for path, method, name, maximum in [
+        ("/v1/keys/{key}/incr", "post", "by", 2**64 - 1),
+        ("/v1/keys/{key}/incr", "post", "initial", 2**64 - 1),
+        ("/v1/keys", "get", "cursor", 2**64 - 1),
+        ("/v1/keys/{key}", "put", "Larder-Flags", 2**32 - 1),
+    ]:
+        described = schema(path, method, name)
+        assert (described["minimum"], described["maximum"]) == (0, maximum), name
+        assert described["format"] == f"uint{maximum.bit_length()}", name
+        for number, is_accepted in ((0, True), (maximum, True), (-1, False), (maximum + 1, False)):
+            assert (status(method, name, number) < 300) == is_accepted, (name, number)
+    assert schema("/v1/keys/{key}", "put", "ttl")["exclusiveMinimum"] == 0
+    assert status("put", "ttl", 0.0001) < 300 and status("put", "ttl", 0) == 400
+
+
+def test_the_description_has_values_as_bytes(http):
+    paths = http.get("/openapi.json").json()["paths"]
+    bodies = [paths["/v1/keys/{key}"]["put"]["requestBody"]]
+    bodies += [paths[f"/v1/keys/{{key}}/{change}"]["post"]["requestBody"] for change in ("append", "prepend")]
+    bodies += [paths["/v1/keys/{key}"]["get"]["responses"][status] for status in ("200", "206")]
+    schemas = [body["content"]["application/octet-stream"]["schema"] for body in bodies]
+    assert schemas == [{"type": "string", "format": "binary"}] * 5
+
+
 @pytest.mark.timeout(600)
 def test_requests_made_from_the_description(request, server):
     """Random requests that the description permits get only documented replies."""
