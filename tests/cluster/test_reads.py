@@ -39,6 +39,24 @@ def test_followers_answer_lookups(etcd):
         wait_until(lambda: httpx.get(url).text == "7", "the change has come")
 
 
+def test_the_leader_counts_forwarded_requests(etcd):
+    with Group(etcd, 2, "--cluster", "counts") as group:
+        leader, follower = group.leader(), group.followers()[0]
+        counters = ["cmd_get", "get_hits", "cmd_set"]
+
+        def counts(node):
+            stats = node.stats()
+            return [int(stats[name]) for name in counters]
+
+        before, own, batches = counts(leader), counts(follower), int(follower.seen()["forwarded"])
+        assert client(follower).set("a", "1")
+        for _ in range(3):
+            assert client(follower).get("a") == b"1"
+        assert [after - first for after, first in zip(counts(leader), before, strict=True)] == [3, 3, 1]
+        assert counts(follower) == own
+        assert int(follower.seen()["forwarded"]) >= batches + 4
+
+
 def test_a_lagging_follower_does_not_answer_lookups(etcd):
     with Group(etcd, 2, "--cluster", "old", "--read-lag", "1") as group:
         leader, follower = group.leader(), group.followers()[0]

@@ -10,8 +10,12 @@ class DalliTest < Minitest::Test
   OBJECTS = [nil, 1, 2**80, "text", "\xFF\0".b, :name, { a: [1.5, nil] }, "long text" * 1000, Random.bytes(5000)].freeze
   KEYS = ["key", "with blank", "é", "k" * 249, "k" * 250, "k" * 251, "k" * 400].freeze
 
+  def kind
+    :memcached
+  end
+
   def clients(**options)
-    address = Server.shared(:memcached).address
+    address = Server.shared(kind).address
     [Larder::Client.new([address], socket_timeout: PATIENCE, **options), Dalli::Client.new([address], options)]
   end
 
@@ -87,5 +91,12 @@ class DalliTest < Minitest::Test
       end
       assert_equal(*results)
     end
+  end
+end
+
+# The same tests with larderd.
+class LarderdTest < DalliTest
+  def kind
+    :larderd
   end
 end

@@ -8,14 +8,19 @@ require "active_support/notifications"
 require "active_support/testing/time_helpers"
 require "dalli"
 require "logger"
+require "open3"
 require "stringio"
 
 # Tests the requirements of ActiveSupport for cache stores.
 class StoreTest < Minitest::Test
   include ActiveSupport::Testing::TimeHelpers
 
+  def kind
+    :memcached
+  end
+
   def setup
-    @server = Server.shared(:memcached)
+    @server = Server.shared(kind)
     @store = store
     @store.clear
   end
@@ -231,5 +236,43 @@ class StoreTest < Minitest::Test
       assert_equal 6, reader.increment("n")
       assert_equal "6", reader.read("n", raw: true)
     end
+  end
+  # Turns ActiveSupport 6.1 into a later version, as far as the store's class body depends on the version: Rails 7.1 has
+  # removed NullCoder and added DeserializationError.
+  LATER_RAILS = <<~RUBY
+    require "active_support"
+    require "active_support/cache"
+    major, minor = ARGV.first.split(".").map(&:to_i)
+    version = ActiveSupport::VERSION
+    { MAJOR: major, MINOR: minor, STRING: ARGV.first }.each do |name, value|
+      version.send(:remove_const, name)
+      version.const_set(name, value)
+    end
+    if version::STRING.to_f >= 7.1
+      ActiveSupport::Cache.send(:remove_const, :NullCoder)
+      ActiveSupport::Cache.const_set(:DeserializationError, Class.new(StandardError))
+    end
+    require "active_support/cache/larder_store"
+    store = ActiveSupport::Cache.lookup_store(:larder_store, ARGV.last, { socket_timeout: 60 })
+    store.delete("n")
+    print [store.increment("n", 2), ActiveSupport::Cache::LarderStore.const_defined?(:DEFAULT_CODER, false)].inspect
+  RUBY
+
+  # LARDER_RAILS of scripts/test-ruby runs all tests with these versions. This test needs only ActiveSupport 6.1.
+  def test_the_store_loads_with_the_constants_of_later_versions
+    skip "needs ActiveSupport 6.1" unless RAILS < 7
+
+    lib = File.expand_path("../lib", __dir__)
+    { "7.0.10" => "[nil, false]", "7.1.6" => "[2, false]", "8.1.3" => "[2, false]" }.each do |version, expected|
+      output, = Open3.capture2e(RbConfig.ruby, "-I", lib, "-e", LATER_RAILS, version, @server.address)
+      assert_equal expected, output
+    end
+  end
+end
+
+# The same tests with larderd.
+class LarderdStoreTest < StoreTest
+  def kind
+    :larderd
   end
 end

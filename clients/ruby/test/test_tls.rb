@@ -3,6 +3,7 @@
 require "helper"
 require "active_support"
 require "active_support/cache"
+require "dalli"
 require "fileutils"
 require "openssl"
 require "tmpdir"
@@ -159,6 +160,17 @@ class TlsTest < Minitest::Test
     refute store.options.key?(:ssl)
     unencrypted = ActiveSupport::Cache.lookup_store(:larder_store, server.address, { socket_timeout: PATIENCE })
     assert_nil unencrypted.read("key")
+  end
+
+  # dalli sends the server's IP address as the server name of the handshake.
+  def test_dalli
+    context = OpenSSL::SSL::SSLContext.new
+    context.set_params(ca_file: "#{FOLDER}/ca.pem")
+    each_server do |server|
+      cache = Dalli::Client.new(server.address, ssl_context: context, socket_timeout: PATIENCE)
+      assert cache.set("key", "long" * 5000, nil, raw: true, compress: false)
+      assert_equal "long" * 5000, cache.get("key")
+    end
   end
 
   def test_the_example_of_the_documentation

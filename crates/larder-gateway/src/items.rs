@@ -7,6 +7,7 @@ use larder_operations::{
 use larder_store::{Expiry, Refusal};
 use std::any::Any;
 use std::pin::Pin;
+use std::time::Duration;
 
 /// The result of an operation that may wait for slower storage or for another server.
 pub(crate) type ItemFuture<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
@@ -149,11 +150,19 @@ pub(crate) struct StoredItem {
     pub(crate) cas: u64,
     /// Client flags, which the cache does not interpret.
     pub(crate) client_flags: u32,
-    /// Seconds until the item expires; `None` if it never does.
-    pub(crate) ttl: Option<u32>,
+    /// The time until the item expires, rounded like the result of
+    /// [`time_left`](crate::expiry::time_left); `None` if it never does. From another server, the
+    /// time has whole seconds, rounded up.
+    pub(crate) ttl: Option<Duration>,
 }
 
 impl StoredItem {
+    /// Returns the seconds until the item expires, rounded up, or `None` if it never does.
+    pub(crate) fn ttl_secs(&self) -> Option<u32> {
+        let secs = self.ttl?.as_millis().div_ceil(1000);
+        Some(u32::try_from(secs).unwrap_or(u32::MAX))
+    }
+
     /// Returns the length of the value in bytes.
     pub(crate) fn len(&self) -> usize {
         self.value.iter().map(Bytes::len).sum()

@@ -17,6 +17,8 @@
 
 #[cfg(feature = "http")]
 mod abort;
+#[cfg(feature = "http")]
+mod expiry;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod host;

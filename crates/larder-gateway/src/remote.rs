@@ -18,6 +18,7 @@ use larder_protocol::encode::{MetaKey, classic, meta};
 use larder_protocol::response::Read;
 use larder_protocol::{Exptime, StoreMode as WireMode};
 use larder_store::{Expiry, Now};
+use std::time::Duration;
 
 /// An operation that can be forwarded to another server.
 pub(crate) trait RemoteOperation: Sync {
@@ -72,7 +73,7 @@ impl RemoteOperation for Get {
                     value: vec![reply.slice_ref(value)],
                     cas: returned.cas().unwrap_or_default(),
                     client_flags: returned.client_flags().unwrap_or_default(),
-                    ttl: ttl?,
+                    ttl: ttl?.map(|secs| Duration::from_secs(secs.into())),
                 }))
             }
             Answer::NotFound { .. } => Some(LookupOutcome::Missing),
@@ -346,7 +347,7 @@ mod tests {
         let found = decode(&Get, "VA 2 f7 c9 t60\r\nhi\r\n");
         let Some(LookupOutcome::Found(found)) = found else { panic!("{found:?}") };
         let of = (&found.value[0][..], found.client_flags, found.cas, found.ttl);
-        assert_eq!(of, (&b"hi"[..], 7, 9, Some(60)));
+        assert_eq!(of, (&b"hi"[..], 7, 9, Some(Duration::from_secs(60))));
         assert!(matches!(decode(&Get, "EN\r\n"), Some(LookupOutcome::Missing)));
         assert_eq!(
             decode(&Exists, "ME a exp=-1 la=0 cas=2 fetch=no cls=1 size=63\r\n"),

@@ -80,6 +80,9 @@ pub enum Event<'e> {
         key: &'e [u8],
         /// The result of the lookup.
         found: LookupResult,
+        /// Whether the operation reads the item for its client. False if the operation only changes
+        /// or describes the item.
+        is_read: bool,
     },
     /// The item was stored, or the store failed.
     Stored {
@@ -109,6 +112,11 @@ pub enum Event<'e> {
 }
 
 impl<'e> Event<'e> {
+    /// Returns the event about the lookup of an operation that changes the item.
+    pub(crate) fn fetched_for_change(key: &'e [u8], found: LookupResult) -> Self {
+        Self::Fetched { key, found, is_read: false }
+    }
+
     /// Returns the event about an item that a lookup, an increment, a decrement or an addition has
     /// created.
     pub(crate) fn created(

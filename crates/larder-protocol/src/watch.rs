@@ -47,8 +47,16 @@ pub enum StoreCommand {
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the lines")]
 pub enum ItemLine<'k> {
-    /// A lookup of one key.
-    Get { key: &'k [u8], found: LookupStatus, class: usize, client: u64, size: usize },
+    /// A lookup of one key, by a request that reads or changes the item. `is_read` is true if the
+    /// request reads the item; the line does not contain this field.
+    Get {
+        key: &'k [u8],
+        found: LookupStatus,
+        class: usize,
+        client: u64,
+        size: usize,
+        is_read: bool,
+    },
     /// A store, successful or not. `ttl` is in seconds; 0 also means that the item never expires.
     Store {
         key: &'k [u8],
@@ -187,7 +195,7 @@ impl ItemLine<'_> {
     /// end.
     pub fn write(&self, line: &mut Vec<u8>) {
         match *self {
-            Self::Get { key, found, class, client, size } => {
+            Self::Get { key, found, class, client, size, is_read: _ } => {
                 head(line, "item_get", key);
                 text(line, " status=", found.word());
                 number(line, " clsid=", class as u64);
@@ -324,7 +332,14 @@ mod tests {
         let key = b"a b";
         let lines = [
             (
-                ItemLine::Get { key, found: LookupStatus::Live, class: 1, client: 7, size: 2 },
+                ItemLine::Get {
+                    key,
+                    found: LookupStatus::Live,
+                    class: 1,
+                    client: 7,
+                    size: 2,
+                    is_read: true,
+                },
                 " type=item_get key=a%20b status=found clsid=1 cfd=7 size=2",
             ),
             (

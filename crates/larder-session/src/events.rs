@@ -19,6 +19,9 @@ pub(crate) struct RequestObserver<'r, H> {
     /// lookup, `count_prefix` replaces the field of [`PrefixEvent::Get`] by the result of the
     /// lookup.
     prefix_event: Option<PrefixEvent>,
+    /// Whether the request is a touch that returns no value. Its lookup does not read the item for
+    /// the client.
+    only_touches: bool,
 }
 
 impl<'r, H: Host> RequestObserver<'r, H> {
@@ -31,13 +34,17 @@ impl<'r, H: Host> RequestObserver<'r, H> {
         };
         let by_meta = matches!(format, Some(ReplyFormat::Meta(_)));
         let counts = !by_meta && wanted.has(Streams::PREFIXES);
-        Self { host, client, wanted, by_meta, prefix_event: event.filter(|_| counts) }
+        let prefix_event = event.filter(|_| counts);
+        let only_touches =
+            matches!(request, Request::Get(get) if get.touch.is_some() && !get.value);
+        Self { host, client, wanted, by_meta, prefix_event, only_touches }
     }
 
     /// Returns an observer for a RESP, HTTP or gRPC request, which the host does not count by
     /// prefix.
     pub(crate) fn unprefixed(host: &'r H, client: u64, wanted: Streams) -> Self {
-        Self { host, client, wanted, by_meta: false, prefix_event: None }
+        let (by_meta, only_touches) = (false, false);
+        Self { host, client, wanted, by_meta, prefix_event: None, only_touches }
     }
 
     fn count_prefix(&self, key: &[u8], found: LookupResult) {
@@ -60,7 +67,7 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
     fn notify(&self, event: &Event<'_>) {
         let client = self.client;
         match *event {
-            Event::Fetched { key, found } => {
+            Event::Fetched { key, found, is_read } => {
                 self.count_prefix(key, found);
                 let (found, class, size) = match found {
                     LookupResult::Live { class, value_len } => {
@@ -70,7 +77,8 @@ impl<H: Host> Observer for RequestObserver<'_, H> {
                     LookupResult::Expired => (watch::LookupStatus::Expired, 0, 0),
                     LookupResult::Flushed => (watch::LookupStatus::Flushed, 0, 0),
                 };
-                let line = ItemLine::Get { key, found, class, client, size };
+                let is_read = is_read && !self.only_touches;
+                let line = ItemLine::Get { key, found, class, client, size, is_read };
                 self.log(Streams::FETCHERS, &line);
             }
             Event::Stored { key, outcome, kind, ttl, class, value_len: size } => {

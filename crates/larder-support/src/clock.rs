@@ -1,10 +1,11 @@
 //! A clock of Unix time that never runs backwards. It reads the wall clock once at its start, and
 //! then adds the machine's uptime, which on Linux includes the time of a suspension. After a warm
 //! restart, a server keeps the items of an earlier process. The server then continues the clock of
-//! that process, or starts a clock that is not behind the earlier clock. This way, items keep their
-//! lifetimes even if the wall clock was set. [`Clock::ahead`] returns the seconds by which the
-//! clock is ahead of Unix time. [`Clock::follow_wall_clock`] measures this difference again,
-//! because the wall clock can be set while the server runs.
+//! that process. After a restart of the machine, the clock is as far ahead of the wall clock as the
+//! earlier clock was. This way, items keep their lifetimes even if the wall clock was set.
+//! [`Clock::ahead`] returns the seconds by which the clock is ahead of Unix time.
+//! [`Clock::follow_wall_clock`] measures this difference again, because the wall clock can be set
+//! while the server runs.
 
 use larder_store::{Now, Seconds};
 use std::sync::Arc;
@@ -44,11 +45,21 @@ impl Clock {
         Self::start().with_offset(Duration::from_micros(checkpoint))
     }
 
-    /// Creates a clock with the current time of the wall clock, or `earliest` if that is later.
+    /// Creates a clock that continues a clock of an earlier process, from its
+    /// [`Clock::reboot_checkpoint`]. The new clock is as far ahead of the wall clock as the earlier
+    /// one, so that items keep their lifetimes, but never behind the time of the checkpoint.
     #[must_use]
-    pub fn not_before(earliest: Duration) -> Self {
+    pub fn after_reboot(checkpoint: u64) -> Self {
         let clock = Self::start();
-        let offset = clock.offset.max(earliest.saturating_sub(clock.started));
+        let ahead = checkpoint.cast_signed() >> 32;
+        let difference = Duration::from_secs(ahead.unsigned_abs());
+        let wanted = if ahead < 0 {
+            clock.offset.saturating_sub(difference)
+        } else {
+            clock.offset.saturating_add(difference)
+        };
+        let earliest = Duration::from_secs(checkpoint & u64::from(u32::MAX));
+        let offset = wanted.max(earliest.saturating_sub(clock.started));
         clock.with_offset(offset)
     }
 
@@ -89,6 +100,15 @@ impl Clock {
     #[must_use]
     pub fn checkpoint(&self) -> u64 {
         u64::try_from(self.offset.as_micros()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// Returns a number with which [`Clock::after_reboot`] can continue this clock after the
+    /// machine has restarted: [`Clock::ahead`] in the high half, and the time of this clock in
+    /// whole seconds, rounded up, in the low half.
+    #[must_use]
+    pub fn reboot_checkpoint(&self) -> u64 {
+        let secs = self.now().0.saturating_add(1);
+        (i64::from(self.ahead()) << 32).cast_unsigned() | u64::from(secs)
     }
 
     /// Returns the time since the start of the clock.
@@ -243,8 +263,25 @@ mod tests {
             assert!(clock.unix_time().0.abs_diff(right.now().0) <= 1);
         }
         assert_eq!(Clock::resumed(u64::MAX).ahead(), i32::MAX);
-        let later = right.precise() + Duration::from_secs(50);
-        assert_eq!(Clock::not_before(later).ahead(), 50);
-        assert_eq!(Clock::not_before(Duration::from_secs(50)).ahead(), 0);
+    }
+
+    #[test]
+    fn a_clock_continues_after_a_reboot() {
+        let right = Clock::start();
+        let hour = Duration::from_secs(3600);
+        for offset in [right.offset, right.offset + hour, right.offset - hour] {
+            let first = Clock::start().with_offset(offset);
+            let before = first.precise();
+            let second = Clock::after_reboot(first.reboot_checkpoint());
+            let after = second.precise();
+            assert!(after >= before && after - before < Duration::from_secs(60), "{first:?}");
+            assert!(second.ahead().abs_diff(first.ahead()) <= 1, "{first:?} {second:?}");
+            assert!(second.unix_time().0.abs_diff(right.now().0) <= 1);
+        }
+        // The wall clock was set back after the checkpoint.
+        let ahead = Clock::after_reboot(u64::from(right.now().0) + 50).ahead();
+        assert!(ahead.abs_diff(50) <= 1, "{ahead}");
+        // The checkpoint is old.
+        assert_eq!(Clock::after_reboot(50).ahead(), 0);
     }
 }

@@ -386,9 +386,12 @@ def test_sites_that_are_allowed(start):
             stored = http.put("/v1/keys/key", content=b"1", headers=site)
             assert stored.status_code == 201
             assert stored.headers["access-control-allow-origin"] == "https://app.example"
-            asked = site | {"Access-Control-Request-Method": "PUT"}
-            allowed = http.options("/v1/keys/key", headers=asked)
+            headers = "authorization,content-type,if-match,larder-flags"
+            preflight = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": headers}
+            allowed = http.options("/v1/keys/key", headers=site | preflight)
             assert allowed.status_code == 200 and "PUT" in allowed.headers["access-control-allow-methods"]
+            # A browser does not apply `*` to `Authorization`: the reply has to name this header.
+            assert allowed.headers["access-control-allow-headers"] == headers
             other = http.get("/v1/keys/key", headers={"Origin": "https://other.example"})
             assert "access-control-allow-origin" not in other.headers
 
@@ -416,6 +419,46 @@ def test_the_commands_of_the_page_on_metrics(start):
     with start("--metrics-listen", "127.0.0.1:0") as server:
         (port,) = [line.split()[-1] for line in server.ports_file.read_text().splitlines() if line.startswith("METRICS")]
         check_block(block, {"9150": port})
+
+
+def test_the_description_has_the_limits_of_numbers(http):
+    """The server accepts the limits in the description, and refuses numbers beyond them."""
+    paths = http.get("/openapi.json").json()["paths"]
+    url = "/v1/keys/n"
+
+    def schema(path, method, name):
+        (parameter,) = [found for found in paths[path][method]["parameters"] if found.get("name") == name]
+        return parameter["schema"]
+
+    def status(method, name, number):
+        if name == "Larder-Flags":
+            return http.put(url, content=b"1", headers={name: str(number)}).status_code
+        path = {"get": "/v1/keys", "put": url, "post": f"{url}/incr"}[method]
+        return http.request(method, path, params={name: number}).status_code
+
+    http.put(url, content=b"1")
+    for path, method, name, maximum in [
+        ("/v1/keys/{key}/incr", "post", "by", 2**64 - 1),
+        ("/v1/keys/{key}/incr", "post", "initial", 2**64 - 1),
+        ("/v1/keys", "get", "cursor", 2**64 - 1),
+        ("/v1/keys/{key}", "put", "Larder-Flags", 2**32 - 1),
+    ]:
+        described = schema(path, method, name)
+        assert (described["minimum"], described["maximum"]) == (0, maximum), name
+        assert described["format"] == f"uint{maximum.bit_length()}", name
+        for number, is_accepted in ((0, True), (maximum, True), (-1, False), (maximum + 1, False)):
+            assert (status(method, name, number) < 300) == is_accepted, (name, number)
+    assert schema("/v1/keys/{key}", "put", "ttl")["exclusiveMinimum"] == 0
+    assert status("put", "ttl", 0.0001) < 300 and status("put", "ttl", 0) == 400
+
+
+def test_the_description_has_values_as_bytes(http):
+    paths = http.get("/openapi.json").json()["paths"]
+    bodies = [paths["/v1/keys/{key}"]["put"]["requestBody"]]
+    bodies += [paths[f"/v1/keys/{{key}}/{change}"]["post"]["requestBody"] for change in ("append", "prepend")]
+    bodies += [paths["/v1/keys/{key}"]["get"]["responses"][status] for status in ("200", "206")]
+    schemas = [body["content"]["application/octet-stream"]["schema"] for body in bodies]
+    assert schemas == [{"type": "string", "format": "binary"}] * 5
 
 
 @pytest.mark.timeout(600)

@@ -2,10 +2,11 @@
 
 use super::pb::set_request::Condition;
 use super::pb::{Outcome, SetRequest, SetResponse};
+use crate::expiry::expiry_after;
 use crate::items::{StoredItem, Upload, is_binary};
 use crate::web::app::App;
 use bytes::Bytes;
-use larder_operations::{Store, StoreMode, StoreOutcome, TAG_LEN_MAX, Tags, expiry_at};
+use larder_operations::{Store, StoreMode, StoreOutcome, TAG_LEN_MAX, Tags};
 use larder_store::{Expiry, KEY_LEN_MAX, Now, Refusal, TAGS_MAX};
 use prost_types::Duration;
 use tonic::Status;
@@ -55,12 +56,12 @@ pub(super) fn expiry(ttl: Option<Duration>, now: Now) -> Result<Expiry, Status> 
     let ttl = std::time::Duration::try_from(ttl).map_err(|_| refused())?;
     let millis = ttl.as_nanos().div_ceil(1_000_000);
     let millis = u64::try_from(millis).ok().filter(|millis| *millis > 0).ok_or_else(refused)?;
-    expiry_at(now.in_millis().saturating_add(millis), now).ok_or_else(refused)
+    expiry_after(millis, now).ok_or_else(refused)
 }
 
-/// Returns the time until an item expires, in whole seconds, or `None` if it never does.
+/// Returns the time until an item expires, or `None` if it never does.
 pub(super) fn ttl(found: &StoredItem) -> Option<Duration> {
-    found.ttl.map(|secs| Duration { seconds: secs.into(), nanos: 0 })
+    found.ttl.and_then(|left| Duration::try_from(left).ok())
 }
 
 /// The attributes and the condition of an item to store.

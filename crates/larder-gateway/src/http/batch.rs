@@ -346,7 +346,7 @@ impl OperationResult {
             value_base64,
             etag: tag_of(found.cas),
             flags: Some(found.client_flags),
-            ttl: found.ttl,
+            ttl: found.ttl_secs(),
             ..Self::of(StatusCode::OK)
         }
     }

@@ -82,7 +82,7 @@ fn show(found: StoredItem, headers: &HeaderMap, is_private: bool) -> Result<Resp
     if let Some(tag) = tag {
         out.typed_insert(tag);
     }
-    let control = match (found.ttl, is_private) {
+    let control = match (found.ttl_secs(), is_private) {
         (Some(ttl), true) => format!("private, max-age={ttl}"),
         (Some(ttl), false) => format!("max-age={ttl}"),
         (None, true) => "private, no-cache".to_owned(),

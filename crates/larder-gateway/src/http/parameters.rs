@@ -1,12 +1,13 @@
 //! Parameters of requests: the key in the path, and the fields of the query.
 
 use super::problem::Problem;
+use crate::expiry::expiry_after;
 use crate::items::Items;
 use crate::web::app::App;
 use axum::extract::{FromRequestParts, Query};
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
-use larder_operations::{TAG_LEN_MAX, Tags, expiry_at};
+use larder_operations::{TAG_LEN_MAX, Tags};
 use larder_store::{Expiry, Now, Refusal, TAGS_MAX};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -124,5 +125,5 @@ pub(super) fn expiry(ttl: Option<f64>, now: Now) -> Result<Expiry, Problem> {
         reason = "it is above 0 and at most a thousand times u32::MAX"
     )]
     let millis = (ttl * 1000.0).ceil() as u64;
-    expiry_at(now.in_millis().saturating_add(millis), now).ok_or_else(refused)
+    expiry_after(millis, now).ok_or_else(refused)
 }

@@ -9,7 +9,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, delete, get, post};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
-use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 /// The OpenAPI description of all routes.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -20,7 +20,8 @@ pub(crate) fn router(app: App) -> Router {
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
         .allow_methods([Method::GET, Method::PUT, Method::POST, Method::DELETE])
-        .allow_headers(Any)
+        // `*` does not cover `Authorization`, so list the requested headers.
+        .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(Any);
     let has_origins = !app.origins.is_empty();
     let router = Router::new()

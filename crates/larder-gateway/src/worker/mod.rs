@@ -10,6 +10,7 @@ mod items;
 mod memory;
 mod walk;
 
+use crate::expiry::time_left;
 use crate::items::StoredItem;
 use crate::server_view::{Group, ServerView};
 use bytes::Bytes;
@@ -123,7 +124,7 @@ impl CacheItems {
                 pieces(lease, &Arc::new(held))
             }
         };
-        let ttl = item.expiry.left(self.view.now());
+        let ttl = time_left(item.expiry, self.view.now());
         Some(StoredItem { value, cas: item.cas, client_flags: item.attributes.client_flags, ttl })
     }
 }

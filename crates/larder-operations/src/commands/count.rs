@@ -108,7 +108,7 @@ impl<E: Engine> OpContext<'_, E> {
                 }
                 _ => None,
             };
-            [Some(Event::Fetched { key: key.bytes, found }), created]
+            [Some(Event::fetched_for_change(key.bytes, found)), created]
         });
         counted
     }

@@ -96,7 +96,7 @@ impl<E: Engine> OpContext<'_, E> {
                 }
                 _ => None,
             };
-            [Some(Event::Fetched { key: key.bytes, found }), removed]
+            [Some(Event::fetched_for_change(key.bytes, found)), removed]
         });
         outcome
     }

@@ -222,7 +222,7 @@ impl<E: Engine> OpContext<'_, E> {
                 self.notify(|| {
                     let created =
                         Event::created(key.bytes, updated.cas, create.expiry, 0, now, limits);
-                    [Some(Event::Fetched { key: key.bytes, found }), Some(created)]
+                    [Some(Event::Fetched { key: key.bytes, found, is_read: true }), Some(created)]
                 });
                 show(&create.view(op, updated.cas, now))
             }
@@ -243,11 +243,13 @@ impl<E: Engine> OpContext<'_, E> {
             found = LookupResult::of(&Lookup::Hit(item), key.bytes.len(), limits);
             show(item)
         });
-        match &lookup {
-            Lookup::Pending => (),
-            Lookup::Hit(_) => self.notify_fetched(key, found),
-            missing => self.notify_fetched(key, missing.into()),
-        }
+        let found = match &lookup {
+            Lookup::Pending => return lookup,
+            Lookup::Hit(_) => found,
+            missing => missing.into(),
+        };
+        let event = Event::Fetched { key: key.bytes, found, is_read: false };
+        self.notify(|| [Some(event), None]);
         lookup
     }
 
@@ -305,7 +307,7 @@ impl<E: Engine> OpContext<'_, E> {
 
     #[inline]
     fn notify_fetched(&self, key: HashedKey<'_>, found: LookupResult) {
-        self.notify(|| [Some(Event::Fetched { key: key.bytes, found }), None]);
+        self.notify(|| [Some(Event::Fetched { key: key.bytes, found, is_read: true }), None]);
     }
 }
 

@@ -87,7 +87,7 @@ impl<E: Engine> OpContext<'_, E> {
                 }
                 _ => None,
             };
-            [Some(Event::Fetched { key: key.bytes, found }), event]
+            [Some(Event::fetched_for_change(key.bytes, found)), event]
         });
         removed
     }

@@ -116,7 +116,7 @@ impl<E: Engine> OpContext<'_, E> {
         self.count_compare(op, stored, found);
         self.notify(|| {
             let event = self.stored_event(key, op, stored, expiry);
-            [Some(Event::Fetched { key: key.bytes, found }), Some(event)]
+            [Some(Event::fetched_for_change(key.bytes, found)), Some(event)]
         });
         stored
     }

@@ -109,7 +109,7 @@ impl<E: Engine> OpContext<'_, E> {
                 (limits.classes.class_of(size), op.expiry.and_then(|at| at.left(self.now)));
             let stored =
                 Event::Stored { key: key.bytes, outcome: stored, kind, ttl, class, value_len: len };
-            [Some(Event::Fetched { key: key.bytes, found }), Some(stored)]
+            [Some(Event::fetched_for_change(key.bytes, found)), Some(stored)]
         });
         (stored, shown)
     }
@@ -155,7 +155,7 @@ impl<E: Engine> OpContext<'_, E> {
                 }
                 _ => None,
             };
-            [Some(Event::Fetched { key: key.bytes, found }), removed]
+            [Some(Event::Fetched { key: key.bytes, found, is_read: true }), removed]
         });
         Ok(shown.map_or(Lookup::Miss, Lookup::Hit))
     }

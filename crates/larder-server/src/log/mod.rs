@@ -280,10 +280,11 @@ fn streams_of(kinds: EventKinds) -> Streams {
     wanted.fold(Streams::default(), |all, (_, stream)| all.with(stream))
 }
 
-/// Converts a line to an event. Returns `None` for a failed store, and for an item that was written
-/// to flash.
+/// Converts a line to an event. Returns `None` for a lookup by a request that does not read the
+/// item, for a failed store, and for an item that was written to flash.
 fn event_of<'k>(line: &ItemLine<'k>, time: SystemTime) -> Option<ItemEvent<&'k [u8]>> {
     let (kind, key, value_len, ttl) = match *line {
+        ItemLine::Get { is_read: false, .. } => return None,
         ItemLine::Get { key, found: LookupStatus::Live, size, .. } => {
             (EventKind::Hit, key, size, None)
         }
@@ -327,10 +328,13 @@ mod tests {
         Log::new(Clock::start(), size_classes(true), 256 << 10)
     }
 
+    fn lookup(is_read: bool) -> ItemLine<'static> {
+        let found = LookupStatus::Live;
+        ItemLine::Get { key: b"a b", found, class: 1, client: 7, size: 2, is_read }
+    }
+
     fn fetched(log: &Log) {
-        let line =
-            ItemLine::Get { key: b"a b", found: LookupStatus::Live, class: 1, client: 7, size: 2 };
-        log.write(Streams::FETCHERS, |rest| line.write(rest));
+        log.write(Streams::FETCHERS, |rest| lookup(true).write(rest));
     }
 
     fn lines(log: &Log, id: u64) -> Vec<String> {
@@ -356,6 +360,13 @@ mod tests {
         assert!(later[1].contains(" gid=10001 "));
         assert_eq!(log.counts().log_watcher_skipped.load(Relaxed), missed as u64);
         assert_eq!(log.counts().log_worker_written.load(Relaxed), 10_001);
+    }
+
+    #[test]
+    fn only_reads_cause_lookup_events() {
+        let kind = |line| event_of(&line, SystemTime::now()).map(|event| event.kind);
+        assert_eq!(kind(lookup(true)), Some(EventKind::Hit));
+        assert_eq!(kind(lookup(false)), None);
     }
 
     #[test]

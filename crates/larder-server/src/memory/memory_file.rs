@@ -288,7 +288,7 @@ fn read_image(
     let mut image = BufReader::with_capacity(1 << 20, &file);
     let loaded = Cache::from_image(config, region, boot_id().map_err(io)?, &mut image);
     match loaded.map_err(|error| FileError::Cache(path.to_owned(), error))? {
-        Ok((cache, saved)) => Ok(Ok((cache, Clock::not_before(Duration::from_micros(saved))))),
+        Ok((cache, checkpoint)) => Ok(Ok((cache, Clock::after_reboot(checkpoint)))),
         Err(why) => {
             tracing::warn!(
                 "-o memory_image {}: the image is unusable, and the cache starts without it: {why}; no action \
@@ -379,8 +379,7 @@ pub fn write_image(path: &Path, cache: &Cache, clock: &Clock) -> Result<(), File
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut to = BufWriter::with_capacity(1 << 20, options.open(&unfinished)?);
-        let saved = u64::try_from(clock.precise().as_micros()).unwrap_or(u64::MAX);
-        cache.write_image(saved, boot_id()?, &mut to)?;
+        cache.write_image(clock.reboot_checkpoint(), boot_id()?, &mut to)?;
         to.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         // Record the path before the image exists, so that each later process that uses the memory
         // file without the image removes the image.

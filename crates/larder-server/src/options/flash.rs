@@ -1,6 +1,7 @@
 //! The options of the flash tier: memcached's `ext_*` extended options.
 
 use super::refusal::{OptionsRefusal, USAGE};
+use super::values::number;
 use larder_store::FlashSettings;
 use std::path::PathBuf;
 
@@ -183,8 +184,8 @@ fn size_in_bytes(text: &str) -> Result<u64, String> {
         _ => return Err(no_unit.to_owned()),
     };
     let digits = text.trim_end_matches(unit);
-    let number = digits.parse::<u64>().map_err(|_| no_unit)?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("ext_path: {text} is too large"))
+    let count = number::<u64>(digits).map_err(|_| no_unit)?;
+    count.checked_mul(1 << shift).ok_or_else(|| format!("ext_path: {text} is too large"))
 }
 
 impl Bucket {
@@ -242,6 +243,7 @@ mod tests {
             ("/f:1T:coldcompact", "/f", 1 << 40, Bucket::ColdCompact),
             ("/f:3p:old", "/f", 3 << 50, Bucket::Old),
             ("/f:3P", "/f", 3 << 50, Bucket::Default),
+            ("/f: 3 g", "/f", 3 << 30, Bucket::Default),
         ] {
             let file = FlashFile { path: path.into(), bytes, bucket };
             assert_eq!(FlashFile::parse(text), Ok(file), "{text}");

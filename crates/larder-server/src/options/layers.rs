@@ -3,6 +3,7 @@
 //! parser handles all sources.
 
 use super::file::{self, Fault, RawValue};
+use super::values::number;
 use super::{Options, OptionsError, OptionsRefusal, Suboptions, words};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Parser};
@@ -175,15 +176,16 @@ fn is_service_link(value: &OsStr) -> bool {
     value.to_str().is_some_and(|value| schemes.iter().any(|scheme| value.starts_with(scheme)))
 }
 
-/// Converts a value to command-line arguments.
+/// Converts a value to command-line arguments. Removes white space around it, as on the command
+/// line.
 fn setting(arg: &Arg, given: RawValue, origin: String) -> Result<Setting, OptionsError> {
     let option = format!("--{}", long(arg));
-    let with = |value: &String| format!("{option}={value}");
+    let with = |value: &String| format!("{option}={}", words::trimmed_value(value));
     let words = match (arg.get_action(), &given) {
         (ArgAction::SetTrue | ArgAction::Count, RawValue::Flag(true)) => vec![option],
         (ArgAction::SetTrue | ArgAction::Count, RawValue::Flag(false)) => Vec::new(),
         (ArgAction::SetTrue, _) => return Err(refuse(1, &origin, "must be true or false")),
-        (ArgAction::Count, RawValue::One(number)) => match number.parse::<u8>() {
+        (ArgAction::Count, RawValue::One(text)) => match number::<u8>(text) {
             Ok(number) => vec![option; number.into()],
             Err(_) => return Err(refuse(1, &origin, "must be a small number")),
         },
@@ -321,8 +323,16 @@ mod tests {
     fn white_space_around_values_is_ignored() {
         let variables =
             [("LARDER_MEMORY_LIMIT", "128 "), ("LARDER_THREADS", ""), ("LARDER_VERBOSE", "")];
-        let options = options("", &variables, "").unwrap();
+        let file = "port = ' 7'\nverbose = ' 2 '\nconn-limit = '\t9'\nsize-exponent = ' 0.5'\n\
+                    unix-mask = ' 770'\nmax-item-size = ' 2 m '\nprefix-delimiter = ' '\n\
+                    [extended]\nidle_timeout = ' 5 '\nslab_automove_ratio = ' 0.5'\n";
+        let options = options(file, &variables, "").unwrap();
         assert_eq!((options.memory_limit, options.threads), (128, 4));
+        assert_eq!((options.port, options.verbose, options.conn_limit), (7, 2, 9));
+        assert_eq!((options.size_exponent(), options.unix_mask), (0.5, 0o770));
+        assert_eq!((options.max_item_size, options.prefix_delimiter), (2 << 20, Some(b' ')));
+        let extended = options.suboptions;
+        assert_eq!((extended.idle_timeout, extended.shown.slab_automove_ratio), (5, 0.5));
     }
 
     /// Helm charts pass an option and its value as one word.

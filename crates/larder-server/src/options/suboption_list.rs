@@ -5,6 +5,7 @@ use super::flash::FlashFile;
 use super::refusal::{OptionsRefusal, USAGE};
 use super::suboption_table::{Effect, Row, TABLE, Value, ValueSyntax};
 use super::suboptions::Suboptions;
+use super::values::number;
 use std::fmt::Write;
 
 impl Suboptions {
@@ -80,16 +81,16 @@ impl Row {
                 if known { Ok(value(text)) } else { Err((*wrong).to_owned()) }
             }
             (ValueSyntax::Number(range, wrong) | ValueSyntax::Switch(range, wrong), Some(text)) => {
-                let number = text.parse().map_err(|_| self.unreadable())?;
+                let number = number(text).map_err(|_| self.unreadable())?;
                 let value = Value { number, ..value(text) };
                 if range.contains(&number) { Ok(value) } else { Err((*wrong).to_owned()) }
             }
             (ValueSyntax::Real, Some(text)) => {
-                let fraction = text.parse().map_err(|_| self.unreadable())?;
+                let fraction = number(text).map_err(|_| self.unreadable())?;
                 Ok(Value { fraction, ..value(text) })
             }
             (ValueSyntax::Fraction(max, wrong), Some(text)) => {
-                let fraction: f64 = text.parse().map_err(|_| self.unreadable())?;
+                let fraction: f64 = number(text).map_err(|_| self.unreadable())?;
                 let fits = fraction > 0.0 && fraction <= *max;
                 if fits { Ok(Value { fraction, ..value(text) }) } else { Err((*wrong).to_owned()) }
             }
@@ -122,7 +123,7 @@ fn check_slab_sizes(list: &str) -> Result<(), String> {
     const ALIGNMENT: u64 = 8;
     let (mut last, mut count) = (0, 0);
     for text in list.split('-').filter(|text| !text.is_empty()) {
-        let size = text.parse().unwrap_or(0);
+        let size = number(text).unwrap_or(0);
         if !(1..=u64::from(u32::MAX)).contains(&size) {
             return Err(format!("slab size {size} is out of valid range"));
         }
@@ -198,6 +199,19 @@ mod tests {
         assert_eq!([parse(""), parse(" ")], [Suboptions::default(), Suboptions::default()]);
         assert_eq!(parse("no_lru_crawler,"), parse("no_lru_crawler"));
         assert_eq!(parse("slab_sizes=100-109").without_effect.len(), 1);
+    }
+
+    #[test]
+    fn white_space_around_numbers_is_ignored() {
+        let options = parse(
+            "idle_timeout= 5,slab_automove=\t1,slab_automove_ratio= 0.5,ext_max_frag=\n0.25 ,\
+             slab_sizes= 100 - 200",
+        );
+        let shown = &options.shown;
+        assert_eq!((options.idle_timeout, shown.slab_automove), (5, 1));
+        assert_eq!((shown.slab_automove_ratio, options.flash.settings.max_frag), (0.5, 0.25));
+        assert_eq!(refused("idle_timeout= x").1, "could not parse argument to idle_timeout");
+        assert_eq!(refused("hash_algorithm= xxh3").0, 1);
     }
 
     #[test]

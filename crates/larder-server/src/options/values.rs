@@ -1,4 +1,12 @@
-//! Values of options: sizes, file modes and delimiters.
+//! Values of options: numbers, sizes, file modes and delimiters.
+
+use super::words::trimmed_value;
+use std::str::FromStr;
+
+/// Parses a number. Ignores white space around it, as memcached does.
+pub(super) fn number<N: FromStr>(text: &str) -> Result<N, N::Err> {
+    trimmed_value(text).parse()
+}
 
 pub(super) fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
@@ -19,6 +27,6 @@ pub(super) fn item_size(text: &str) -> Result<usize, String> {
         Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
         _ => (text, 1),
     };
-    let number = digits.parse::<usize>().map_err(|_| format!("{text} is not a size"))?;
-    number.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
+    let count = number::<usize>(digits).map_err(|_| format!("{text} is not a size"))?;
+    count.checked_mul(unit).ok_or_else(|| format!("{text} is too large"))
 }

@@ -59,8 +59,22 @@ def test_conditions(cache):
     assert code(lambda: cache.Set(key=b"k", absent=False))[0] == "INVALID_ARGUMENT"
 
 
+def left_after_store(cache, ttl):
+    """Returns the `ttl` of a reply after a store with `ttl`, both in seconds."""
+    cache.Set(key=b"short", value=b"1", ttl=seconds(ttl))
+    left = cache.Get(key=b"short").ttl
+    return left.seconds + left.nanos / 1e9
+
+
+def test_longer_times_have_whole_seconds(cache):
+    for ttl, shown in ((60, 60), (60.5, 60), (61, 61), (3600.75, 3600)):
+        lefts = [left_after_store(cache, ttl) for _ in range(20)]
+        # If a second of the server's clock starts between the store and the lookup, the reply shows less time.
+        assert max(lefts) == shown, (ttl, lefts)
+
+
 def test_times(cache):
-    cache.Set(key=b"short", value=b"1", ttl=seconds(2.5))
+    assert 1 < left_after_store(cache, 2.5) <= 2.5
     assert cache.Get(key=b"short").found
     wait_until(lambda: not cache.Get(key=b"short").found, "the expiry")
     for wrong in (seconds(0), seconds(-1), seconds(4_000_000_000), seconds(1 << 33)):

@@ -128,7 +128,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_objects_evicted",
         Server(|s| total(s, |f| f.objects_evicted)),
-        "Live items that were evicted from flash with their page.",
+        "Live items that were evicted from flash, with their page or because the index was full.",
     )
     .metric("larder_flash_items_evicted_total", &[])
     .shown(FLASH),
@@ -156,7 +156,7 @@ pub(in crate::stats) const TOTALS: &[Row] = &[
     Row::counter(
         "extstore_bytes_evicted",
         Server(|s| total(s, |f| f.bytes_evicted)),
-        "Bytes of live items that were evicted from flash with their page.",
+        "Bytes of live items that were evicted from flash, with their page or because the index was full.",
     )
     .unit(Bytes)
     .metric("larder_flash_evicted_bytes_total", &[])

@@ -24,7 +24,7 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"larderim");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// The number of words before the header's checksum.
 const HEADER_WORDS: usize = 7;
 /// The maximum length of a piece in bytes.
