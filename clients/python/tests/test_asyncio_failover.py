@@ -5,7 +5,7 @@ import time
 
 import pytest
 from conftest import PATIENT, Restartable, start
-from fake import CLOSE, Fake
+from fake import CLOSE, Fake, full_backlog
 
 from larder_client import MemcacheError, MemcacheUnexpectedCloseError
 from larder_client import asyncio as clients
@@ -83,6 +83,17 @@ def test_changes_that_may_have_happened_are_not_repeated():
                     assert failure.value.is_ambiguous
                 async with clients.Client(server) as other:
                     assert await other.get(key) is None
+
+    asyncio.run(main())
+
+
+def test_a_server_that_opens_no_connection():
+    async def main():
+        with full_backlog() as address, start("larderd") as working:
+            servers = [address, (working.host, working.port)]
+            async with clients.HashClient(servers, failover=True, timeout=60, connect_timeout=0.2) as client:
+                assert await client.set_many(dict.fromkeys(KEYS, "x"), noreply=False) == []
+                assert await client.get_many(KEYS) == dict.fromkeys(KEYS, b"x")
 
     asyncio.run(main())
 

@@ -10,7 +10,7 @@ import pymemcache.client.murmur3
 import pymemcache.client.rendezvous
 import pytest
 from conftest import PATIENT, Restartable, start
-from fake import CLOSE, Fake
+from fake import CLOSE, Fake, full_backlog
 
 from larder_client import Client, HashClient, MemcacheError, MemcacheUnexpectedCloseError, RendezvousHash
 from larder_client._native import murmur3_32
@@ -184,6 +184,15 @@ def test_failover_does_not_repeat_changes_that_may_have_happened():
                 client.set(key, "x")
             assert failure.value.is_ambiguous
             assert other.get(key) is None
+
+
+def test_failover_from_a_server_that_opens_no_connection():
+    with full_backlog() as address, start("larderd") as working:
+        servers = [address, (working.host, working.port)]
+        client = HashClient(servers, failover=True, timeout=60, connect_timeout=0.2)
+        keys = [f"key{n}" for n in range(20)]
+        assert client.set_many(dict.fromkeys(keys, "x"), noreply=False) == []
+        assert client.get_many(keys) == dict.fromkeys(keys, b"x")
 
 
 def test_failover_with_another_hasher_and_a_removed_server():
