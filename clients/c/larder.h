@@ -111,6 +111,16 @@ larder_status larder_options_connect_timeout(larder_options *options, uint64_t m
 // `options` is NULL or valid, and no other thread uses it.
 larder_status larder_options_pool(larder_options *options, size_t max);
 
+// Moves the keys of a failed server to other servers. A call that has changed nothing, for example
+// because the connection was refused, uses the next server. After five failures of a server in a
+// row, calls use the other servers at once, except for probes. Calls that time out and calls whose
+// change may have happened still fail. A server that becomes available again without a restart
+// still has its old values. [Default: false]
+//
+// # Safety
+// `options` is NULL or valid, and no other thread uses it.
+larder_status larder_options_failover(larder_options *options, bool enabled);
+
 // Logs in on each new connection, as memcached with the option -Y requires. The user name must not
 // contain spaces, and memcached accepts no spaces in passwords either. larder_open() reports an
 // invalid user name. [Default: no login]

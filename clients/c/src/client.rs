@@ -3,7 +3,7 @@
 use crate::failure::{Failure, guarded};
 use crate::memory::{free, handle, handle_mut, optional_text, put, text};
 use crate::status::Status;
-use larder_client::{Tls, blocking};
+use larder_client::{Failover, Tls, blocking};
 use std::ffi::c_char;
 use std::io;
 use std::ptr::null_mut;
@@ -19,6 +19,7 @@ pub struct Options {
     timeout: Option<Duration>,
     connect_timeout: Option<Duration>,
     pool: Option<usize>,
+    failover: Failover,
     login: Option<(String, String)>,
     tls: Option<Tls>,
 }
@@ -81,6 +82,24 @@ pub unsafe extern "C" fn larder_options_pool(options: *mut Options, max: usize) 
     guarded(|| {
         // SAFETY: `options` is NULL or valid, and no other thread uses it.
         unsafe { handle_mut(options) }?.pool = Some(max);
+        Ok(Status::Ok)
+    })
+}
+
+/// Moves the keys of a failed server to other servers. A call that has changed nothing, for example
+/// because the connection was refused, uses the next server. After five failures of a server in a
+/// row, calls use the other servers at once, except for probes. Calls that time out and calls whose
+/// change may have happened still fail. A server that becomes available again without a restart
+/// still has its old values. [Default: false]
+///
+/// # Safety
+/// `options` is NULL or valid, and no other thread uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn larder_options_failover(options: *mut Options, enabled: bool) -> Status {
+    guarded(|| {
+        let failover = if enabled { Failover::Next } else { Failover::Fail };
+        // SAFETY: `options` is NULL or valid, and no other thread uses it.
+        unsafe { handle_mut(options) }?.failover = failover;
         Ok(Status::Ok)
     })
 }
@@ -189,6 +208,7 @@ pub unsafe extern "C" fn larder_open(
                 Some(max) => builder.connections(max),
                 None => builder,
             };
+            builder = builder.failover(options.failover);
             builder = match &options.login {
                 Some((user, password)) => builder.login(user, password),
                 None => builder,

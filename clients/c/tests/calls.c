@@ -162,6 +162,36 @@ static void faults(void) {
   larder_close(client);
 }
 
+// Tests keys of an unreachable server, which is the first of two.
+static void failover(const char *address) {
+  char addresses[200];
+  CHECK(snprintf(addresses, sizeof addresses, "127.0.0.1:1,%s", address) < (int)sizeof addresses);
+  CHECK(larder_options_failover(NULL, true) == LARDER_STATUS_INVALID_ARGUMENT);
+  for (int enabled = 0; enabled < 2; enabled++) {
+    larder_options *options = larder_options_new();
+    larder_options_timeout(options, 60000);
+    larder_options_connect_timeout(options, 60000);
+    CHECK(larder_options_failover(options, enabled) == LARDER_STATUS_OK);
+    larder_client *client;
+    CHECK(larder_open(addresses, options, &client) == LARDER_STATUS_OK);
+    larder_options_free(options);
+    int failed = 0;
+    for (int n = 0; n < 40; n++) {
+      char key[16];
+      int len = snprintf(key, sizeof key, "failover%d", n);
+      larder_status status = larder_set(client, key, len, K("1"), 0, 0);
+      bool is_refused = status == LARDER_STATUS_CONNECT || status == LARDER_STATUS_UNAVAILABLE;
+      CHECK(status == LARDER_STATUS_OK || is_refused);
+      failed += is_refused;
+      larder_value *value;
+      CHECK(larder_get(client, key, len, &value) == LARDER_STATUS_OK || is_refused);
+      larder_value_free(value);
+    }
+    CHECK(enabled ? failed == 0 : failed > 0 && failed < 40);
+    larder_close(client);
+  }
+}
+
 static const larder_client *shared;
 
 static void *thread(void *name) {
@@ -335,5 +365,6 @@ int main(int argc, char **argv) {
   arguments(argv[1], client);
   larder_close(client);
   faults();
+  failover(argv[1]);
   return 0;
 }

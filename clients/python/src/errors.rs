@@ -54,12 +54,20 @@ create_exception!(
 );
 
 /// Converts an error to an exception. The exception's attribute `is_ambiguous` states whether the
-/// change may have happened.
+/// change may have happened, and `_may_move` states whether the call may use another server.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let raised = of_kind(py, error);
-    // Ignore the result, because not every exception class accepts attributes.
-    drop(raised.value(py).setattr("is_ambiguous", error.is_ambiguous()));
+    let value = raised.value(py);
+    // Ignore the results, because not every exception class accepts attributes.
+    drop(value.setattr("is_ambiguous", error.is_ambiguous()));
+    drop(value.setattr("_may_move", may_move(error)));
     raised
+}
+
+/// Returns whether a client with `failover` may repeat the call on another server. The conditions
+/// are those of `larder_client::Failover::Next`.
+fn may_move(error: &Error) -> bool {
+    error.is_fault() && !error.is_ambiguous() && !matches!(error.kind(), ErrorKind::Timeout)
 }
 
 fn of_kind(py: Python<'_>, error: &Error) -> PyErr {

@@ -73,3 +73,17 @@ class Fake:
                     return
                 if answer is not SILENCE:
                     connection.sendall(answer)
+
+
+@contextlib.contextmanager
+def full_backlog():
+    """The address of a server that accepts no connections and refuses none: further connections stay unopened."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()

@@ -10,8 +10,9 @@ import pymemcache.client.murmur3
 import pymemcache.client.rendezvous
 import pytest
 from conftest import PATIENT, Restartable, start
+from fake import CLOSE, Fake, full_backlog
 
-from larder_client import Client, HashClient, MemcacheError, RendezvousHash
+from larder_client import Client, HashClient, MemcacheError, MemcacheUnexpectedCloseError, RendezvousHash
 from larder_client._native import murmur3_32
 
 
@@ -119,6 +120,106 @@ def test_a_dead_server_is_revived():
             time.sleep(0.05)
         assert client.set("key0", "z", noreply=False) is True
         assert Client(dying.address, **PATIENT).get("key0") == b"z"
+
+
+@pytest.mark.parametrize("pooling", [False, True])
+def test_failover_moves_calls_without_errors(pooling):
+    with Restartable("larderd") as one, Restartable("memcached") as two, Restartable("larderd") as three:
+        servers = [one.address, two.address, three.address]
+        client = HashClient(servers, use_pooling=pooling, failover=True, default_noreply=False, **PATIENT)
+        keys = [f"key{n}" for n in range(60)]
+        assert client.set_many(dict.fromkeys(keys, "old")) == []
+        lost = [key for key in keys if client.hasher.get_node(key) == "{}:{}".format(*two.address)]
+        assert 5 < len(lost) < 60
+        two.kill()
+        # No call fails: neither the first calls to the dead server, nor later calls that probe it.
+        assert client.get(lost[0], "missing") == "missing"
+        assert client.set(lost[1], "moved") is True
+        assert client.delete_many(lost[1:3]) is True
+        assert client.get_many(keys) == {key: b"old" for key in keys if key not in lost}
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            assert client.set_many(dict.fromkeys(lost, "moved")) == []
+            assert client.get_many(lost) == dict.fromkeys(lost, b"moved")
+            assert client.incr("missing", 1) is None
+            time.sleep(0.02)
+        # The keys are on both other servers, and stay on the same server.
+        shares = [len(Client(server.address, **PATIENT).get_many(lost)) for server in [one, three]]
+        assert sum(shares) == len(lost) and min(shares) > 0
+        two.start()
+        deadline = time.monotonic() + 60
+        while Client(two.address, **PATIENT).get(lost[0]) != b"back":
+            assert client.set(lost[0], "back") is True
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert client.get(lost[0]) == b"back"
+
+
+def test_failover_without_a_working_server():
+    servers = ["127.0.0.1:1", "127.0.0.1:2"]
+    client = HashClient(servers, failover=True, **PATIENT)
+    for call in [lambda: client.get("a"), lambda: client.set("a", 1), lambda: client.get_many(["a", "b"])]:
+        with pytest.raises(OSError, match="Connection refused"):
+            call()
+    forgiving = HashClient(servers, failover=True, ignore_exc=True, **PATIENT)
+    assert forgiving.get("a", "default") == "default"
+    assert forgiving.set("a", 1) is False
+    assert forgiving.set_many({"a": 1, "b": 2}, noreply=False) == ["a", "b"]
+    assert forgiving.get_many(["a", "b"]) == {}
+    assert forgiving.delete_many(["a"]) is True
+    assert HashClient([], failover=True, ignore_exc=True).get("a") is None
+    with pytest.raises(MemcacheError, match="All servers seem to be down"):
+        HashClient([], failover=True).get("a")
+
+
+def test_failover_does_not_repeat_changes_that_may_have_happened():
+    with Fake(CLOSE) as closing, Fake() as silent, start("larderd") as working:
+        other = Client((working.host, working.port), **PATIENT)
+        for fake, timeout, error in [(closing, 60, MemcacheUnexpectedCloseError), (silent, 0.3, TimeoutError)]:
+            servers = [fake.address, (working.host, working.port)]
+            client = HashClient(servers, failover=True, timeout=timeout, default_noreply=False)
+            name = "{}:{}".format(*fake.address)
+            key = next(key for key in map(str, range(100)) if client.hasher.get_node(key) == name)
+            with pytest.raises(error) as failure:
+                client.set(key, "x")
+            assert failure.value.is_ambiguous
+            assert other.get(key) is None
+
+
+def test_failover_from_a_server_that_opens_no_connection():
+    with full_backlog() as address, start("larderd") as working:
+        servers = [address, (working.host, working.port)]
+        client = HashClient(servers, failover=True, timeout=60, connect_timeout=0.2)
+        keys = [f"key{n}" for n in range(20)]
+        assert client.set_many(dict.fromkeys(keys, "x"), noreply=False) == []
+        assert client.get_many(keys) == dict.fromkeys(keys, b"x")
+
+
+def test_failover_with_another_hasher_and_a_removed_server():
+    class First:
+        """Every key belongs to the first server."""
+
+        def __init__(self):
+            self.nodes = []
+
+        def add_node(self, node):
+            self.nodes.append(node)
+
+        def remove_node(self, node):
+            self.nodes.remove(node)
+
+        def get_node(self, key):
+            return self.nodes[0] if self.nodes else None
+
+    with start("larderd") as one, start("larderd") as two:
+        addresses = [(server.host, server.port) for server in [one, two]]
+        client = HashClient(["127.0.0.1:1", *addresses], hasher=First, failover=True, **PATIENT)
+        assert client.set("key", "x", noreply=False) is True
+        assert Client(addresses[0], **PATIENT).get("key") == b"x"
+        client.remove_server(addresses[0])
+        assert client.set("key", "y", noreply=False) is True
+        assert Client(addresses[1], **PATIENT).get("key") == b"y"
+        assert Client(addresses[0], **PATIENT).get("key") == b"x"
 
 
 def test_without_servers():

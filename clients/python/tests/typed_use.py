@@ -20,7 +20,7 @@ def use() -> None:
     failed: list[str] = client.set_many({"a": 1}, expire=60)
     opened, idle, waiting = client.connections()
     Client("cache", serde=Upper(), key_prefix="p:").set("key", b"value", 60, noreply=False)
-    HashClient(["cache-1", ("cache-2", 11211)], use_pooling=True, tls=True).get("key", default=5)
+    HashClient(["cache-1", ("cache-2", 11211)], use_pooling=True, tls=True, failover=True).get("key", default=5)
     PooledClient("cache", tls=Tls(ca_file="ca.pem", server_name="cache"))
     try:
         client["key"] = number, stored, failed, opened, idle, waiting
@@ -42,7 +42,8 @@ async def use_asyncio() -> None:
         failed: list[str] = await client.set_many({"a": 1}, expire=60)
         version: bytes = await client.version()
         print(number, stored, failed, version)
-    await asyncio.HashClient(["cache-1", ("cache-2", 11211)], tls=Tls(cert_file="both.pem")).get("key", default=5)
+    several = asyncio.HashClient(["cache-1", ("cache-2", 11211)], tls=Tls(cert_file="both.pem"), failover=True)
+    await several.get("key", default=5)
 
     await client.get(5)  # type: ignore[arg-type]
     await client.set("key", "value", expire=1.5)  # type: ignore[arg-type]

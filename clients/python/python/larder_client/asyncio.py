@@ -16,13 +16,13 @@ requests.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from . import _admin, _tls
 from ._channel import _Channel
+from ._failover import Attempts, Failover, grouped, may_move
 from ._native import check_key_helper
 from ._tls import Tls
 from .client import CONNECT_TIMEOUT, TIMEOUT, Key, Server, _refuse, normalize_server_spec
@@ -93,6 +93,25 @@ class _Client:
     def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
         """Groups keys by the channels to their servers."""
         raise NotImplementedError
+
+    async def _in_batches(
+        self,
+        keys: Iterable[Key],
+        call: Callable[[_Channel, list[Key]], Awaitable[_T]],
+        skipped: Callable[[list[Key]], _T] | None,
+    ) -> list[_T]:
+        """Calls each server with its keys, and returns the results. If a call fails, its result is that of `skipped`.
+        With `None`, raises the exception."""
+
+        async def of(channel: _Channel, batch: list[Key]) -> _T:
+            try:
+                return await call(channel, batch)
+            except Exception:
+                if skipped is None:
+                    raise
+                return skipped(batch)
+
+        return await _together([of(channel, batch) for channel, batch in self._by_channel(keys).items()])
 
     def _noreply(self, noreply: bool | None) -> bool:
         return self.default_noreply if noreply is None else noreply
@@ -169,24 +188,18 @@ class _Client:
         return await self._look_up(keys, True, self._value_and_cas)
 
     async def _look_up(self, keys: Iterable[Key], cas: bool, convert: Callable[[Key, Any], Any]) -> dict[Any, Any]:
-        async def of(channel: _Channel, keys: list[Key]) -> dict[Any, Any]:
-            try:
-                found = await channel.get_many(keys, cas)
-                if self._is_plain and not cas:
-                    return found
-                return {key: convert(key, item) for key, item in found.items()}
-            except Exception:
-                if self.ignore_exc:
-                    return {}
-                raise
+        async def look_up(channel: _Channel, keys: list[Key]) -> dict[Any, Any]:
+            found = await channel.get_many(keys, cas)
+            if self._is_plain and not cas:
+                return found
+            return {key: convert(key, item) for key, item in found.items()}
 
         try:
-            batches = self._by_channel(keys)
+            parts = await self._in_batches(keys, look_up, (lambda _: {}) if self.ignore_exc else None)
         except Exception:
             if self.ignore_exc:
                 return {}
             raise
-        parts = await _together([of(channel, batch) for channel, batch in batches.items()])
         return {key: value for part in parts for key, value in part.items()}
 
     async def _change(
@@ -266,18 +279,11 @@ class _Client:
         """Stores the items of a dictionary. Sends one batch of requests to each server. Returns the keys that were not
         stored. With `noreply`, returns only the keys of servers whose exceptions were ignored."""
 
-        async def of(channel: _Channel, keys: list[Key]) -> list[Any]:
-            try:
-                pairs = [(key, values[key]) for key in keys]
-                failed = await channel.set_many(pairs, expire, flags)
-            except Exception:
-                if self._ignores_all:
-                    return keys
-                raise
+        async def store(channel: _Channel, keys: list[Key]) -> list[Any]:
+            failed = await channel.set_many([(key, values[key]) for key in keys], expire, flags)
             return [] if self._noreply(noreply) else failed
 
-        batches = self._by_channel(values)
-        parts = await _together([of(channel, batch) for channel, batch in batches.items()])
+        parts = await self._in_batches(values, store, list if self._ignores_all else None)
         return [key for part in parts for key in part]
 
     async def delete(self, key: Key, noreply: bool | None = None) -> bool:
@@ -288,15 +294,10 @@ class _Client:
     async def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
         """Removes items. Sends one batch of requests to each server. Returns True, even if exceptions were ignored."""
 
-        async def of(channel: _Channel, keys: list[Key]) -> None:
-            try:
-                await channel.delete_many(keys)
-            except Exception:
-                if not self._ignores_all:
-                    raise
+        async def delete(channel: _Channel, keys: list[Key]) -> None:
+            await channel.delete_many(keys)
 
-        batches = self._by_channel(keys)
-        await _together([of(channel, batch) for channel, batch in batches.items()])
+        await self._in_batches(keys, delete, (lambda _: None) if self._ignores_all else None)
         return True
 
     set_multi = set_many
@@ -427,8 +428,9 @@ class HashClient(_Client):
     """A client of several servers for all tasks of an event loop. Each key belongs to one server. With the default
     `hasher`, a key belongs to the same server as with `HashClient` for threads and with pymemcache.
 
-    After repeated failures of a server, calls to it fail at once for a short time. The keys of that server do not move
-    to other servers. With `ignore_exc`, failed lookups are misses, failed changes of one item return False, `set_many`
+    After repeated failures of a server, calls to it fail at once for a short time. The keys of that server move to other
+    servers only with `failover`: if a call has changed nothing, for example because the connection was refused, the
+    client repeats it on the next server. Calls that time out and calls whose change may have happened still fail. With `ignore_exc`, failed lookups are misses, failed changes of one item return False, `set_many`
     counts the keys of the failed server as not stored, and `delete_many` and `flush_all` return True. The other
     arguments are those of `Client`.
     """
@@ -450,6 +452,7 @@ class HashClient(_Client):
         encoding: str = "ascii",
         tls_context: None = None,
         tls: Tls | bool | None = None,
+        failover: bool = False,
     ) -> None:
         super().__init__(
             serde,
@@ -465,6 +468,8 @@ class HashClient(_Client):
             tls_context,
             tls,
         )
+        self.failover = failover
+        self._others = Failover(hasher)
         self._ignores_all = ignore_exc
         self.hasher = hasher()
         self._by_name: dict[str, _Channel] = {}
@@ -478,12 +483,15 @@ class HashClient(_Client):
         if name not in self._by_name:
             self._by_name[name] = self._channel_of(server)
             self.hasher.add_node(name)
+            self._others.forget()
 
     def remove_server(self, server: Server) -> None:
         """Removes a server. The other servers get its keys, and calls under way to the removed server fail."""
         name = self._name(normalize_server_spec(server))
         self.hasher.remove_node(name)
-        self._by_name.pop(name).end()
+        channel = self._by_name.pop(name)
+        self._others.forget()
+        channel.end()
 
     @staticmethod
     def _name(server: Server) -> str:
@@ -492,15 +500,80 @@ class HashClient(_Client):
     def _channels(self) -> Iterable[_Channel]:
         return list(self._by_name.values())
 
-    def _of(self, key: Key) -> _Channel:
+    def _server_name(self, key: Key, attempts: Attempts) -> str:
+        """Returns the name of a key's server, without the servers that have failed in the call."""
         check_key_helper(key, self.allow_unicode_keys, self.key_prefix)
-        name = self.hasher.get_node(key)
+        if attempts.failed:
+            name = self._others.get_node(key, lambda: self._by_name, attempts.failed)
+        else:
+            name = self.hasher.get_node(key)
         if name is None:
-            raise MemcacheError("there are no servers")
-        return self._by_name[name]
+            raise attempts.error or MemcacheError("there are no servers")
+        return name
+
+    def _of(self, key: Key) -> _Channel:
+        name = self._server_name(key, Attempts())
+        return cast(_Channel, _MovingCalls(self, key)) if self.failover else self._by_name[name]
 
     def _by_channel(self, keys: Iterable[Key]) -> dict[_Channel, list[Key]]:
-        batches: dict[_Channel, list[Key]] = defaultdict(list)
-        for key in keys:
-            batches[self._of(key)].append(key)
-        return batches
+        attempts = Attempts()
+        batches, _ = grouped(keys, lambda key: self._server_name(key, attempts))
+        return {self._by_name[name]: batch for name, batch in batches.items()}
+
+    async def _call(self, key: Key, call: Callable[[_Channel], Awaitable[_T]]) -> _T:
+        """Calls the server of a key. If the call has changed nothing and may move, calls the next server."""
+        attempts = Attempts()
+        while True:
+            name = self._server_name(key, attempts)
+            try:
+                return await call(self._by_name[name])
+            except Exception as error:
+                if not may_move(error):
+                    raise
+                attempts.add(name, error)
+
+    async def _in_batches(
+        self,
+        keys: Iterable[Key],
+        call: Callable[[_Channel, list[Key]], Awaitable[_T]],
+        skipped: Callable[[list[Key]], _T] | None,
+    ) -> list[_T]:
+        if not self.failover:
+            return await super()._in_batches(keys, call, skipped)
+        attempts = Attempts()
+        results: list[_T] = []
+        left = list(keys)
+
+        async def of(name: str, batch: list[Key]) -> None:
+            try:
+                results.append(await call(self._by_name[name], batch))
+            except Exception as error:
+                if may_move(error):
+                    attempts.add(name, error)
+                    left.extend(batch)
+                elif skipped is None:
+                    raise
+                else:
+                    results.append(skipped(batch))
+
+        while left:
+            try:
+                batches, _ = grouped(left, lambda key: self._server_name(key, attempts))
+            except Exception:
+                if attempts.error is None or skipped is None:
+                    raise
+                return [*results, skipped(left)]
+            left.clear()
+            await _together([of(name, batch) for name, batch in batches.items()])
+        return results
+
+
+class _MovingCalls:
+    """The calls of a channel for one key. A call that has changed nothing moves to the next server."""
+
+    def __init__(self, client: HashClient, key: Key) -> None:
+        self._client = client
+        self._key = key
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        return lambda *args: self._client._call(self._key, lambda channel: getattr(channel, name)(*args))

@@ -3,12 +3,12 @@ pymemcache."""
 
 import socket
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
 from . import _tls
+from ._failover import Attempts, Failover, grouped, may_move
 from ._native import check_key_helper, murmur3_32
 from ._tls import Tls
 from .client import CONNECT_TIMEOUT, TIMEOUT, Client, Key, PooledClient, Server, normalize_server_spec
@@ -56,6 +56,10 @@ class Hasher(Protocol):
     def get_node(self, key: Key) -> str | None: ...
 
 
+#: The result of a call that was not sent, or whose exception was ignored.
+_SKIPPED = object()
+
+
 class _Failures:
     """The number of failed retries of a server, and the time of the last failure."""
 
@@ -75,6 +79,12 @@ class HashClient:
     Between the retries, the client sends no calls to the server and raises no exceptions: lookups are misses, and
     changes of one item return False. After the last failed retry, the server is dead. The other servers get its keys
     until the client adds it again, after `dead_timeout` seconds.
+
+    With `failover`, these three arguments have no effect, and a failed server causes no exceptions: if a call has
+    changed nothing, for example because the connection was refused, the client repeats it on the next server. After
+    five failures in a row, calls use the other servers at once, except for probes, until a probe succeeds. Calls that
+    time out and calls whose change may have happened still fail. A server that becomes available again without a
+    restart still has its old values.
 
     The other arguments are those of `Client`, or of `PooledClient` with `use_pooling`.
     """
@@ -108,9 +118,12 @@ class HashClient:
         encoding: str = "ascii",
         tls_context: None = None,
         tls: Tls | bool | None = None,
+        failover: bool = False,
     ) -> None:
         self.clients: dict[str, Client | PooledClient] = {}
         self.hasher = hasher()
+        self.failover = failover
+        self._others = Failover(hasher)
         self.retry_attempts = retry_attempts
         self.retry_timeout = retry_timeout
         self.dead_timeout = dead_timeout
@@ -164,6 +177,7 @@ class HashClient:
         name = self._make_client_key(server)
         self.clients[name] = kind(server, **self.default_kwargs)
         self.hasher.add_node(name)
+        self._others.forget()
 
     def remove_server(self, server: Server, port: int | None = None) -> None:
         """Marks a server as dead. The other servers get its keys until the client adds it again, after `dead_timeout`
@@ -172,6 +186,7 @@ class HashClient:
         self._failed_clients.pop(server, None)
         self._dead_clients[server] = time.time()
         self.hasher.remove_node(self._make_client_key(server))
+        self._others.forget()
 
     def _revive(self) -> None:
         """Adds servers again after they have been dead for `dead_timeout` seconds. Checks the dead servers at most once
@@ -186,11 +201,19 @@ class HashClient:
             if now - since > self.dead_timeout and self._dead_clients.pop(server, None) is not None:
                 self.add_server(server)
 
-    def _get_client(self, key: Key) -> Client | PooledClient | None:
+    def _name(self, key: Key, failed: frozenset[str]) -> str | None:
+        """Returns the name of a key's server, without the servers that have `failed` in the call."""
         check_key_helper(key, self.allow_unicode_keys, self.key_prefix)
         if self._dead_clients:
             self._revive()
-        name = self.hasher.get_node(key)
+        return self._others.get_node(key, self._names, failed) if failed else self.hasher.get_node(key)
+
+    def _names(self) -> list[str]:
+        dead = {self._make_client_key(server) for server in list(self._dead_clients)}
+        return [name for name in list(self.clients) if name not in dead]
+
+    def _get_client(self, key: Key) -> Client | PooledClient | None:
+        name = self._name(key, frozenset())
         if name is not None:
             return self.clients[name]
         if self.ignore_exc:
@@ -215,6 +238,8 @@ class HashClient:
         """Calls a server and returns the result. If the server has failed within `retry_timeout` and has retries left,
         returns `default` without a call. With `ignore_exc`, also returns `default` after an exception."""
         server = client.server
+        if self.failover:
+            return self._ignoring(call, default)
         failures = self._failed_clients.get(server)
         try:
             if failures is None:
@@ -234,23 +259,90 @@ class HashClient:
                 raise
             return default
 
+    def _ignoring(self, call: Callable[[], Any], default: Any) -> Any:
+        try:
+            return call()
+        except Exception:
+            if not self.ignore_exc:
+                raise
+            return default
+
     def _run(self, name: str, key: Key, default: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.failover:
+            return self._run_on_any(name, key, default, args, kwargs)
         client = self._get_client(key)
         if client is None:
             return default
         return self._call(client, lambda: getattr(client, name)(key, *args, **kwargs), default)
 
-    def _by_client(self, keys: Iterable[Key]) -> tuple[dict[str, list[Key]], list[Key]]:
-        """Groups keys by server. Also returns the keys that have no server."""
-        batches: dict[str, list[Key]] = defaultdict(list)
-        unassigned = []
-        for key in keys:
-            client = self._get_client(key)
-            if client is None:
-                unassigned.append(key)
-            else:
-                batches[self._make_client_key(client.server)].append(key)
-        return batches, unassigned
+    def _run_on_any(self, call: str, key: Key, default: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Calls the server of a key. If the call has changed nothing and may move, calls the next server."""
+        attempts = Attempts()
+        while True:
+            name = self._name(key, attempts.failed)
+            if name is None:
+                return self._no_server(attempts, default)
+            try:
+                return getattr(self.clients[name], call)(key, *args, **kwargs)
+            except Exception as error:
+                if may_move(error):
+                    attempts.add(name, error)
+                elif self.ignore_exc:
+                    return default
+                else:
+                    raise
+
+    def _no_server(self, attempts: Attempts, default: Any = None) -> Any:
+        if self.ignore_exc:
+            return default
+        raise attempts.error or MemcacheError("All servers seem to be down right now")
+
+    def _in_batches(
+        self,
+        keys: Iterable[Key],
+        call: Callable[[Client | PooledClient, list[Key]], None],
+        skip: Callable[[list[Key]], None],
+    ) -> None:
+        """Calls each server with its keys. Calls `skip` with the keys of servers that were skipped or whose exceptions
+        were ignored."""
+        attempts = Attempts()
+        batches, unassigned = grouped(keys, lambda key: self._name(key, attempts.failed))
+        while True:
+            if unassigned:
+                skip(unassigned)
+                self._no_server(attempts)
+            moved: list[Key] = []
+            for name, batch in batches.items():
+                if self._run_batch(name, batch, call, skip, attempts):
+                    moved += batch
+            if not moved:
+                return
+            batches, unassigned = grouped(moved, lambda key: self._name(key, attempts.failed))
+
+    def _run_batch(
+        self,
+        name: str,
+        batch: list[Key],
+        call: Callable[[Client | PooledClient, list[Key]], None],
+        skip: Callable[[list[Key]], None],
+        attempts: Attempts,
+    ) -> bool:
+        """Calls a server with its keys. Returns whether the keys move to other servers."""
+        client = self.clients[name]
+        if not self.failover:
+            if self._call(client, lambda: call(client, batch), _SKIPPED) is _SKIPPED:
+                skip(batch)
+            return False
+        try:
+            call(client, batch)
+        except Exception as error:
+            if may_move(error):
+                attempts.add(name, error)
+                return True
+            if not self.ignore_exc:
+                raise
+            skip(batch)
+        return False
 
     def close(self) -> None:
         """Closes all connections. The next calls open new connections."""
@@ -305,10 +397,11 @@ class HashClient:
     def delete_many(self, keys: Iterable[Key], *args: Any, **kwargs: Any) -> bool:
         """Removes items. Sends one batch of requests to each server. Returns True, even if servers were skipped or
         their exceptions were ignored."""
-        batches, _ = self._by_client(keys)
-        for name, batch in batches.items():
-            client = self.clients[name]
-            self._call(client, lambda: client.delete_many(batch, *args, **kwargs), True)
+
+        def delete(client: Client | PooledClient, batch: list[Key]) -> None:
+            client.delete_many(batch, *args, **kwargs)
+
+        self._in_batches(keys, delete, lambda _: None)
         return True
 
     delete_multi = delete_many
@@ -316,10 +409,12 @@ class HashClient:
     def set_many(self, values: Mapping[Any, Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Stores items. Sends one batch of requests to each server. Returns the keys that were not stored. With
         `noreply`, returns only the keys of servers that were skipped or whose exceptions were ignored."""
-        batches, failed = self._by_client(values)
-        for name, batch in batches.items():
-            client, items = self.clients[name], {key: values[key] for key in batch}
-            failed += self._call(client, lambda: client.set_many(items, *args, **kwargs), batch)
+        failed: list[Any] = []
+
+        def store(client: Client | PooledClient, batch: list[Key]) -> None:
+            failed.extend(client.set_many({key: values[key] for key in batch}, *args, **kwargs))
+
+        self._in_batches(values, store, failed.extend)
         return failed
 
     set_multi = set_many
@@ -327,12 +422,12 @@ class HashClient:
     def get_many(self, keys: Iterable[Key], gets: bool = False, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         """Returns a dictionary with the values of the keys that exist. With `gets`, the dictionary contains pairs of
         value and CAS instead of values. Sends one batch of requests to each server."""
-        batches, _ = self._by_client(keys)
         found: dict[Any, Any] = {}
-        for name, batch in batches.items():
-            client = self.clients[name]
-            look_up = client.gets_many if gets else client.get_many
-            found.update(self._call(client, lambda: look_up(batch, *args, **kwargs), {}))
+
+        def look_up(client: Client | PooledClient, batch: list[Key]) -> None:
+            found.update((client.gets_many if gets else client.get_many)(batch, *args, **kwargs))
+
+        self._in_batches(keys, look_up, lambda _: None)
         return found
 
     get_multi = get_many
@@ -343,8 +438,8 @@ class HashClient:
     gets_multi = gets_many
 
     def flush_all(self, *args: Any, **kwargs: Any) -> None:
-        """Removes all items from the servers, one server after the other. Silently skips a server that has failed
-        within `retry_timeout` and has retries left. Unless `ignore_exc` is set, a failure ends the call, and the
-        remaining servers keep their items."""
+        """Removes all items from the servers, one server after the other. Without `failover`, silently skips a server
+        that has failed within `retry_timeout` and has retries left. Unless `ignore_exc` is set, a failure ends the
+        call, and the remaining servers keep their items."""
         for client in list(self.clients.values()):
             self._call(client, lambda: client.flush_all(*args, **kwargs), False)
