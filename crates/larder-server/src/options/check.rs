@@ -90,6 +90,7 @@ impl Options {
         }
         self.check_sizes()?;
         self.check_protocol()?;
+        self.check_origins()?;
         self.check_flash()?;
         self.check_engine()
     }
@@ -111,6 +112,28 @@ impl Options {
             return refuse("Cannot set item size limit higher than 1/2 of memory max.".to_owned());
         }
         Ok(())
+    }
+
+    /// Refuses values of `--http-cors` that no browser sends as an origin, such as `*` or a URL with
+    /// a path.
+    fn check_origins(&self) -> Result<(), OptionsRefusal> {
+        let is_origin = |origin: &&String| {
+            let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+            host.is_some_and(|host| {
+                let is_allowed =
+                    |c: char| c.is_ascii_graphic() && !matches!(c, '/' | '*' | '?' | '#' | '@');
+                !host.is_empty() && host.chars().all(is_allowed)
+            })
+        };
+        match self.http_cors.iter().find(|origin| !is_origin(origin)) {
+            None => Ok(()),
+            Some(other) => Err(OptionsRefusal {
+                message: format!(
+                    "--http-cors: {other} is not an origin; list each site as https://HOST or https://HOST:PORT"
+                ),
+                status: USAGE,
+            }),
+        }
     }
 
     fn check_protocol(&self) -> Result<(), OptionsRefusal> {

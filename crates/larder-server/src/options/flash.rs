@@ -183,7 +183,7 @@ fn size_in_bytes(text: &str) -> Result<u64, String> {
         'p' => 50,
         _ => return Err(no_unit.to_owned()),
     };
-    let digits = text.trim_end_matches(unit);
+    let digits = text.strip_suffix(unit).unwrap_or_default();
     let count = number::<u64>(digits).map_err(|_| no_unit)?;
     count.checked_mul(1 << shift).ok_or_else(|| format!("ext_path: {text} is too large"))
 }
@@ -259,6 +259,7 @@ mod tests {
             ("ext_path=/f:64", 1, "must supply size to ext_path, ie: "),
             ("ext_path=/f:m", 1, "must supply size to ext_path, ie: "),
             ("ext_path=/f:1k", 1, "must supply size to ext_path, ie: "),
+            ("ext_path=/f:1gg", 1, "must supply size to ext_path, ie: "),
             ("ext_path=/f:99999999p", 1, "too large"),
             ("ext_path=/f:1g:frob", 1, "Unknown extstore bucket: frob"),
             ("ext_path=/f:0m", 64, "supplied ext_path has zero size, cannot use"),

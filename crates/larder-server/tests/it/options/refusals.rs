@@ -34,6 +34,10 @@ fn impossible_options_are_refused_with_a_reason() {
     let udp = "Cannot use UDP with extstore enabled (-U 0 to disable)\n";
     let little = "-o ext_path needs at least 16 MiB of memory (-m), for buffers and the index\n";
     let nowhere = "-o ext_path: /nowhere/file: No such file or directory (os error 2)\n";
+    let every_site =
+        "--http-cors: * is not an origin; list each site as https://HOST or https://HOST:PORT\n";
+    let no_scheme = every_site.replace('*', "app.example");
+    let with_path = every_site.replace('*', "https://app.example/");
     let engine = "-o ext_path: only --engine segment writes items to files\n";
     for (options, status, reason) in [
         (&["-t", "1025"][..], 1, threads),
@@ -44,6 +48,9 @@ fn impossible_options_are_refused_with_a_reason() {
         (&["-o", "ext_item_size=512,ext_path=/nowhere/file:1g", "-m", "15"], 64, little),
         (&["-o", "ext_path=/nowhere/file:1g", "--engine", "moka"], 64, engine),
         (&["-o", "ext_path=/nowhere/file:1g"], 71, nowhere),
+        (&["--http-listen", "127.0.0.1:0", "--http-cors", "*"], 64, every_site),
+        (&["--http-listen", "127.0.0.1:0", "--http-cors", "http://a,app.example"], 64, &no_scheme),
+        (&["--http-listen", "127.0.0.1:0", "--http-cors", "https://app.example/"], 64, &with_path),
     ] {
         let refused = refused(Scratch::new("refused"), options);
         assert_eq!(refused, (Some(status), reason.to_owned()), "{options:?}");
