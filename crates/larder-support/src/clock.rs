@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The minimum change, in milliseconds, of the difference between the two clocks at which the wall
 /// clock counts as set. Smaller changes come from rounding and from corrections by time services.
 const STEP_MIN: i64 = 1500;
+/// A wall clock with an earlier time, in seconds since 1970, was never set: this is the start of 2020.
+const SET_CLOCK_MIN: i64 = 1_577_836_800;
 
 /// The server's clock. Clones share one clock.
 #[derive(Clone, Debug)]
@@ -47,11 +49,14 @@ impl Clock {
 
     /// Creates a clock that continues a clock of an earlier process, from its
     /// [`Clock::reboot_checkpoint`]. The new clock is as far ahead of the wall clock as the earlier
-    /// one, so that items keep their lifetimes, but never behind the time of the checkpoint.
+    /// one, so that items keep their lifetimes, but never behind the time of the checkpoint. If the
+    /// wall clock was not set when the checkpoint was made, the difference is ignored.
     #[must_use]
     pub fn after_reboot(checkpoint: u64) -> Self {
         let clock = Self::start();
+        let secs = (checkpoint & u64::from(u32::MAX)).cast_signed();
         let ahead = checkpoint.cast_signed() >> 32;
+        let ahead = if secs - ahead < SET_CLOCK_MIN { 0 } else { ahead };
         let difference = Duration::from_secs(ahead.unsigned_abs());
         let wanted = if ahead < 0 {
             clock.offset.saturating_sub(difference)
@@ -107,6 +112,7 @@ impl Clock {
     /// whole seconds, rounded up, in the low half.
     #[must_use]
     pub fn reboot_checkpoint(&self) -> u64 {
+        self.follow_wall_clock();
         let secs = self.now().0.saturating_add(1);
         (i64::from(self.ahead()) << 32).cast_unsigned() | u64::from(secs)
     }
@@ -281,6 +287,10 @@ mod tests {
         // The wall clock was set back after the checkpoint.
         let ahead = Clock::after_reboot(u64::from(right.now().0) + 50).ahead();
         assert!(ahead.abs_diff(50) <= 1, "{ahead}");
+        // The wall clock showed the time of a machine without a clock battery, as at its start.
+        let secs = right.now().0;
+        let checkpoint = (i64::from(secs) << 32).cast_unsigned() | u64::from(secs);
+        assert!(Clock::after_reboot(checkpoint).ahead().abs() <= 1);
         // The checkpoint is old.
         assert_eq!(Clock::after_reboot(50).ahead(), 0);
     }
