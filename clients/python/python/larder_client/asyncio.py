@@ -544,9 +544,9 @@ class HashClient(_Client):
         results: list[_T] = []
         left = list(keys)
 
-        async def of(name: str, batch: list[Key]) -> None:
+        async def of(name: str, channel: _Channel, batch: list[Key]) -> None:
             try:
-                results.append(await call(self._by_name[name], batch))
+                results.append(await call(channel, batch))
             except Exception as error:
                 if may_move(error):
                     attempts.add(name, error)
@@ -564,7 +564,7 @@ class HashClient(_Client):
                     raise
                 return [*results, skipped(left)]
             left.clear()
-            await _together([of(name, batch) for name, batch in batches.items()])
+            await _together([of(name, self._by_name[name], batch) for name, batch in batches.items()])
         return results
 
 
