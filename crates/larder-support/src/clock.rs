@@ -16,8 +16,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The minimum change, in milliseconds, of the difference between the two clocks at which the wall
 /// clock counts as set. Smaller changes come from rounding and from corrections by time services.
 const STEP_MIN: i64 = 1500;
-/// A wall clock with an earlier time, in seconds since 1970, was never set: this is the start of 2020.
-const SET_CLOCK_MIN: i64 = 1_577_836_800;
+/// The number of bits for the time in a [`Clock::reboot_checkpoint`]: 32 for the seconds since 1970,
+/// and 6 for their fraction.
+const CHECKPOINT_TIME_BITS: u32 = 38;
+const CHECKPOINT_UNITS_PER_SEC: u64 = 1 << (CHECKPOINT_TIME_BITS - 32);
+/// A larger difference from the wall clock is not stored in a checkpoint.
+const AHEAD_MAX_SECS: i64 = 366 * 24 * 3600;
+
+// The difference fits in the bits that the time leaves.
+const _: () = assert!(AHEAD_MAX_SECS < 1 << (63 - CHECKPOINT_TIME_BITS));
 
 /// The server's clock. Clones share one clock.
 #[derive(Clone, Debug)]
@@ -49,21 +56,19 @@ impl Clock {
 
     /// Creates a clock that continues a clock of an earlier process, from its
     /// [`Clock::reboot_checkpoint`]. The new clock is as far ahead of the wall clock as the earlier
-    /// one, so that items keep their lifetimes, but never behind the time of the checkpoint. If the
-    /// wall clock was not set when the checkpoint was made, the difference is ignored.
+    /// one, so that items keep their lifetimes, but never behind the time of the checkpoint.
     #[must_use]
     pub fn after_reboot(checkpoint: u64) -> Self {
         let clock = Self::start();
-        let secs = (checkpoint & u64::from(u32::MAX)).cast_signed();
-        let ahead = checkpoint.cast_signed() >> 32;
-        let ahead = if secs - ahead < SET_CLOCK_MIN { 0 } else { ahead };
+        let ahead = checkpoint.cast_signed() >> CHECKPOINT_TIME_BITS;
         let difference = Duration::from_secs(ahead.unsigned_abs());
         let wanted = if ahead < 0 {
             clock.offset.saturating_sub(difference)
         } else {
             clock.offset.saturating_add(difference)
         };
-        let earliest = Duration::from_secs(checkpoint & u64::from(u32::MAX));
+        let time = checkpoint & ((1 << CHECKPOINT_TIME_BITS) - 1);
+        let earliest = Duration::from_micros(time * 1_000_000 / CHECKPOINT_UNITS_PER_SEC);
         let offset = wanted.max(earliest.saturating_sub(clock.started));
         clock.with_offset(offset)
     }
@@ -108,13 +113,17 @@ impl Clock {
     }
 
     /// Returns a number with which [`Clock::after_reboot`] can continue this clock after the
-    /// machine has restarted: [`Clock::ahead`] in the high half, and the time of this clock in
-    /// whole seconds, rounded up, in the low half.
+    /// machine has restarted: the time of this clock, rounded up, in the low
+    /// [`CHECKPOINT_TIME_BITS`] bits, and [`Clock::ahead`] in the others. A difference of more than
+    /// a year is stored as 0, because the wall clock was then probably not set.
     #[must_use]
     pub fn reboot_checkpoint(&self) -> u64 {
         self.follow_wall_clock();
-        let secs = self.now().0.saturating_add(1);
-        (i64::from(self.ahead()) << 32).cast_unsigned() | u64::from(secs)
+        let time = self.precise().as_micros() * u128::from(CHECKPOINT_UNITS_PER_SEC);
+        let time = u64::try_from(time.div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let time = time.min((1 << CHECKPOINT_TIME_BITS) - 1);
+        let ahead = Some(i64::from(self.ahead())).filter(|ahead| ahead.abs() <= AHEAD_MAX_SECS);
+        (ahead.unwrap_or_default() << CHECKPOINT_TIME_BITS).cast_unsigned() | time
     }
 
     /// Returns the time since the start of the clock.
@@ -285,13 +294,21 @@ mod tests {
             assert!(second.unix_time().0.abs_diff(right.now().0) <= 1);
         }
         // The wall clock was set back after the checkpoint.
-        let ahead = Clock::after_reboot(u64::from(right.now().0) + 50).ahead();
+        let later = u64::from(right.now().0 + 50) * CHECKPOINT_UNITS_PER_SEC;
+        let ahead = Clock::after_reboot(later).ahead();
         assert!(ahead.abs_diff(50) <= 1, "{ahead}");
-        // The wall clock showed the time of a machine without a clock battery, as at its start.
-        let secs = right.now().0;
-        let checkpoint = (i64::from(secs) << 32).cast_unsigned() | u64::from(secs);
-        assert!(Clock::after_reboot(checkpoint).ahead().abs() <= 1);
+        // The wall clock showed the start of 1970 when the checkpoint was made.
+        let first = Clock::start().with_offset(right.offset + Duration::from_secs(50 << 25));
+        assert!(Clock::after_reboot(first.reboot_checkpoint()).ahead() > 1 << 30);
+        let unset = first.reboot_checkpoint() >> CHECKPOINT_TIME_BITS;
+        assert_eq!(unset, 0, "no difference is stored");
+        // Many restarts within a second do not set the clock forward.
+        let mut clock = Clock::start();
+        for _ in 0..20 {
+            clock = Clock::after_reboot(clock.reboot_checkpoint());
+        }
+        assert!(clock.precise().abs_diff(right.precise()) < Duration::from_secs(1));
         // The checkpoint is old.
-        assert_eq!(Clock::after_reboot(50).ahead(), 0);
+        assert_eq!(Clock::after_reboot(50 * CHECKPOINT_UNITS_PER_SEC).ahead(), 0);
     }
 }
