@@ -306,7 +306,7 @@ class HashClient:
         """Calls each server with its keys. Calls `skip` with the keys of servers that were skipped or whose exceptions
         were ignored."""
         attempts = Attempts()
-        batches, unassigned = grouped(keys, lambda key: self._name(key, attempts.failed))
+        batches, unassigned = grouped(keys, lambda key: self._name_for_batch(key, attempts))
         while True:
             if unassigned:
                 skip(unassigned)
@@ -317,7 +317,13 @@ class HashClient:
                     moved += batch
             if not moved:
                 return
-            batches, unassigned = grouped(moved, lambda key: self._name(key, attempts.failed))
+            batches, unassigned = grouped(moved, lambda key: self._name_for_batch(key, attempts))
+
+    def _name_for_batch(self, key: Key, attempts: Attempts) -> str | None:
+        if self.failover:
+            return self._name(key, attempts.failed)
+        client = self._get_client(key)
+        return None if client is None else self._make_client_key(client.server)
 
     def _run_batch(
         self,
