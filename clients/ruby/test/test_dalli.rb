@@ -95,7 +95,7 @@ class DalliTest < Minitest::Test
 end
 
 # The same tests with larderd.
-class LarderdTest < DalliTest
+class DalliOnLarderdTest < DalliTest
   def kind
     :larderd
   end
