@@ -551,23 +551,15 @@ impl Group {
     /// receives, and if the last renewal of the lease has shown the revision of the last read.
     /// Returns whether the read is skipped.
     ///
-    /// A renewal proves less than a read: the etcd server may lag, or may have lost its leadership
-    /// within the last seconds. So a replica that answers lookups (`--read-lag`) skips no reads.
+    /// A renewal proves less than a read, because the etcd server may lag behind the others. So a replica that answers lookups (`--read-lag`) skips no reads.
     pub(super) fn skip_read(&self) -> bool {
         let seen = self.keys_revision.load(Ordering::Relaxed);
         let renewal = *self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
         let is_unchanged = renewal.is_some_and(|renewal| {
             renewal.revision == seen && boot_millis() < renewal.sent + RENEWAL_AGE_MAX
         });
-        is_unchanged
-            && self.read_lag == 0
-            && self.update(|member, now| {
-                let may = member.may_skip_read(now);
-                if may {
-                    member.skip_read(now);
-                }
-                may
-            })
+        let may_skip = is_unchanged && self.read_lag == 0;
+        may_skip && self.update(|member, now| member.skip_read(now))
     }
 
     /// Returns whether the last read of the group has succeeded, and has shown this process.

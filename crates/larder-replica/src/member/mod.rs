@@ -357,21 +357,22 @@ impl Member {
         self.next_read = 0;
     }
 
-    /// Returns whether this member may skip the read that is due if the coordinator has not changed
-    /// since the last one: it follows a leader that has a lease and sends heartbeats, no event has
-    /// requested the read, and the last read that was not skipped is at most [`SKIP_AGE_MAX`] old.
+    /// Skips the read that is due, because the coordinator has not changed since the last one. Does
+    /// nothing and returns false unless this member follows a leader that has a lease and sends
+    /// heartbeats, no event has requested the read, and the last read that was not skipped is at
+    /// most [`SKIP_AGE_MAX`] old.
     #[must_use]
-    pub fn may_skip_read(&self, now: Millis) -> bool {
+    pub fn skip_read(&mut self, now: Millis) -> bool {
         let leader = self.view.record.as_ref().map(|record| &record.leader);
         let follows = leader.is_some_and(|leader| self.view.is_live(leader) && !self.leads());
         let is_requested = self.next_read == 0;
         let is_recent = self.leader_lease.read_age(now) <= SKIP_AGE_MAX;
-        self.has_view && follows && self.hears_leader(now) && !is_requested && is_recent
-    }
-
-    /// Skips the read that is due. The next one is due after the usual interval.
-    pub fn skip_read(&mut self, now: Millis) {
-        self.next_read = now + FOLLOWER_READ_INTERVAL;
+        let skips =
+            self.has_view && follows && self.hears_leader(now) && !is_requested && is_recent;
+        if skips {
+            self.next_read = now + FOLLOWER_READ_INTERVAL;
+        }
+        skips
     }
 
     /// Returns the record that should replace the current one; `None` to keep the current one.

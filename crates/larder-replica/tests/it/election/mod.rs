@@ -233,6 +233,96 @@ fn promises_count_until_a_member_may_stand_for_election_by_time() {
     assert_eq!(serves(&mut next, 30_000), 20_000 + 4900 + LEADER_LEASE);
 }
 
+/// A follower that hears its leader skips reads for about a second.
+#[test]
+fn a_follower_skips_reads_only_while_it_hears_its_leader() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, leader] = ["me", "leader"].map(process);
+    let settings = MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after: None };
+    let record = Record {
+        epoch: 1,
+        leader: leader.clone(),
+        in_sync: vec![leader.clone(), me],
+        cas: CasRange::starting_at(1),
+        unclean_after: None,
+    };
+    let live = BTreeMap::from([("me".to_owned(), 1), ("leader".to_owned(), 1)]);
+    let seen = GroupView { record: Some(record), revision: 1, live, ..GroupView::default() };
+    // Returns a member that has read the group at 10,000, and received a heartbeat then.
+    let member = |view: &GroupView| {
+        let mut member = Member::new(settings.clone());
+        assert_eq!(member.next(10_000), Some(Command::Read));
+        member.handle_view(10_000, Some(view.clone()));
+        assert!(member.note_heartbeat(&leader, 0, 10_000));
+        member
+    };
+    let mut follower = member(&seen);
+    for due in [10_500, 11_000] {
+        assert_eq!(follower.next(due), Some(Command::Read));
+        assert!(follower.skip_read(due));
+        assert_eq!((follower.next(due), follower.idle_time(due)), (None, 500));
+        assert!(follower.note_heartbeat(&leader, 0, due));
+    }
+    assert!(!follower.skip_read(11_500), "the last read is too old");
+    let mut follower = member(&seen);
+    follower.read_soon();
+    assert!(!follower.skip_read(10_500), "an event has requested the read");
+    let mut follower = member(&seen);
+    follower.handle_view(10_100, None);
+    assert!(follower.skip_read(10_500), "the view is still known");
+    let mut silent = Member::new(settings.clone());
+    assert_eq!(silent.next(10_000), Some(Command::Read));
+    silent.handle_view(10_000, Some(seen.clone()));
+    assert!(!silent.skip_read(10_500), "no heartbeat has arrived");
+    let dead = GroupView { live: BTreeMap::from([("me".to_owned(), 1)]), ..seen };
+    assert!(!member(&dead).skip_read(10_500), "the leader has no lease");
+}
+
+/// A leader reads the group less often while it has the promises of all members in sync.
+#[test]
+fn promises_defer_the_reads_of_a_leader() {
+    let process = |node: &str| Process { node: node.to_owned(), incarnation: 1 };
+    let [me, other] = ["me", "other"].map(process);
+    // Returns the times of the reads within three seconds. Each reply takes 250 ms. The member has
+    // promises up to the time `promised_until`.
+    let reads = |unclean_after, promised_until: Millis| {
+        let settings = MemberSettings { me: me.clone(), doubt: DoubtPolicy::Stop, unclean_after };
+        let mut member = Member::new(settings);
+        member.note_founder();
+        let live = BTreeMap::from([("me".to_owned(), 1), ("other".to_owned(), 1)]);
+        let mut view = GroupView { live, ..GroupView::default() };
+        answer(&mut member, 0, &mut view);
+        member.note_ack(0, &other, Some(0), promise(0));
+        answer(&mut member, 1, &mut view).expect("the member joins");
+        let (mut times, mut arrives) = (Vec::new(), None);
+        for now in (10..3000).step_by(10) {
+            if now % 100 == 0 {
+                let promise = promise(now).filter(|_| now <= promised_until);
+                member.note_ack(now, &other, Some(now), promise);
+            }
+            if arrives.take_if(|at| *at <= now).is_some() {
+                member.handle_view(now, Some(view.clone()));
+            }
+            if arrives.is_none()
+                && let Some(command) = member.next(now)
+            {
+                assert_eq!(command, Command::Read, "at {now}: no swap is needed");
+                times.push(now);
+                arrives = Some(now + 250);
+            }
+            assert!(arrives.is_some() || member.idle_time(now) > 0, "the loop must wait");
+        }
+        times
+    };
+    let gaps = |times: &[Millis]| times.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>();
+    assert!(gaps(&reads(None, 3000)).iter().all(|gap| *gap == 800));
+    assert_eq!(gaps(&reads(Some(60_000), 3000)).iter().max(), Some(&300), "the lease must be read");
+    // The first read after the last promise follows soon, and the others at the short interval.
+    let times = reads(None, 1000);
+    assert!(times.iter().any(|time| (1000..=1400).contains(time)), "{times:?}");
+    assert!(gaps(&times).iter().rev().take(3).all(|gap| *gap == 300), "{times:?}");
+}
+
 /// A member with incomplete data leads once the group has had no leader for `unclean_after`. The
 /// member keeps its items, even if the reply to its swap is lost.
 #[test]

@@ -326,8 +326,8 @@ impl World {
             let is_unchanged = node.renewed.as_ref().is_some_and(|(at, state)| {
                 node.read_state.as_ref() == Some(state) && time - at < RENEWAL_AGE_MAX
             });
-            if command == Command::Read && is_unchanged && member.may_skip_read(now) {
-                return member.skip_read(now);
+            if command == Command::Read && is_unchanged && member.skip_read(now) {
+                return;
             }
             let (arrives, times_out) = (time + delay, time + REQUEST_TIMEOUT);
             node.request = Some(PendingRequest { command, arrives, answer: None, times_out });
