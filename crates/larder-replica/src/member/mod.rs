@@ -364,11 +364,12 @@ impl Member {
     #[must_use]
     pub fn skip_read(&mut self, now: Millis) -> bool {
         let leader = self.view.record.as_ref().map(|record| &record.leader);
-        let follows = leader.is_some_and(|leader| self.view.is_live(leader) && !self.leads());
+        // Only a follower hears a leader.
+        let is_leader_live = leader.is_some_and(|leader| self.view.is_live(leader));
+        let follows = self.has_view && is_leader_live && self.hears_leader(now);
         let is_requested = self.next_read == 0;
         let is_recent = self.leader_lease.read_age(now) <= SKIP_AGE_MAX;
-        let skips =
-            self.has_view && follows && self.hears_leader(now) && !is_requested && is_recent;
+        let skips = follows && !is_requested && is_recent;
         if skips {
             self.next_read = now + FOLLOWER_READ_INTERVAL;
         }

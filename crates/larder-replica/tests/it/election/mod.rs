@@ -41,6 +41,7 @@
 //! | a full sync starts while the record names the member (both checks removed) | 1 |
 //! | promises count without a limit although a member out of sync may lead after `unclean_after` | 23 of 1,000 |
 //! | every other step of the rules about `unclean_after`; the tests below catch them | 0 |
+//! | any step of the rules about skipped and deferred reads; the tests below catch them | 0 of 400 |
 //!
 //! Mutations of the code for CAS values. The tests below and in `member/cas.rs` detect all of them,
 //! including those with 0 failing seeds:
@@ -242,7 +243,7 @@ fn a_follower_skips_reads_only_while_it_hears_its_leader() {
     let record = Record {
         epoch: 1,
         leader: leader.clone(),
-        in_sync: vec![leader.clone(), me],
+        in_sync: vec![leader.clone(), me.clone()],
         cas: CasRange::starting_at(1),
         unclean_after: None,
     };
@@ -274,6 +275,10 @@ fn a_follower_skips_reads_only_while_it_hears_its_leader() {
     assert_eq!(silent.next(10_000), Some(Command::Read));
     silent.handle_view(10_000, Some(seen.clone()));
     assert!(!silent.skip_read(10_500), "no heartbeat has arrived");
+    let mut elected = member(&seen);
+    let record = seen.record.clone().map(|record| Record { leader: me, epoch: 2, ..record });
+    elected.handle_view(10_100, Some(GroupView { record, revision: 2, ..seen.clone() }));
+    assert!(!elected.skip_read(10_500), "a leader must prove that it leads");
     let dead = GroupView { live: BTreeMap::from([("me".to_owned(), 1)]), ..seen };
     assert!(!member(&dead).skip_read(10_500), "the leader has no lease");
 }
