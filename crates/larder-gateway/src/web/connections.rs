@@ -294,6 +294,41 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
+    async fn a_connection_that_may_not_be_closed_protects_no_other() {
+        let connections = Connections::new(9);
+        let add = |requests, age: Duration, is_new| {
+            let since = Instant::now().checked_sub(age).unwrap();
+            let state = State { requests, since, moved: 0, is_new };
+            let task = tokio::spawn(std::future::pending::<()>());
+            connections.add(Arc::new(Activity(Mutex::new(state))), |_| task.abort_handle());
+        };
+        let closed = |for_new: bool| {
+            let of = |open: &Open| (open.activity.state().requests, open.activity.state().is_new);
+            let before: Vec<_> = connections.open().iter().map(of).collect();
+            let found =
+                if for_new { connections.close_for_new() } else { connections.close_long_idle() };
+            let after: Vec<_> = connections.open().iter().map(of).collect();
+            let gone = before.into_iter().find(|state| !after.contains(state));
+            assert_eq!(gone.is_some(), found);
+            gone
+        };
+        let moment = Duration::from_millis(10);
+        add(2, REQUEST_TIME, false);
+        add(1, moment, false);
+        add(0, moment, false);
+        add(0, moment, true);
+        assert_eq!(closed(false), Some((2, false)), "a slow one, though others are idle");
+        assert_eq!(closed(false), None, "the others are idle or have requests for a moment");
+        assert_eq!(closed(true), Some((0, false)), "an idle one that has had requests");
+        assert_eq!(closed(true), None, "the server may not have read the new one's requests");
+        add(3, moment, false);
+        add(0, 2 * LONG_IDLE, true);
+        assert_eq!(connections.open().len(), 4);
+        assert!(connections.close_for_new(), "a new one that has sent nothing for long");
+        assert_eq!(connections.open().len(), 3);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
     async fn a_connection_with_a_recent_request_is_not_closed() {
         let connections = Connections::new(1);
         let busy = Activity::new();
