@@ -21,6 +21,8 @@ pub struct Swap<'v> {
     pub binary_key: bool,
     /// The tags of the item.
     pub tags: &'v [Tag],
+    /// Whether the client receives the old value, so that the store is also a read.
+    pub is_read: bool,
 }
 
 /// The condition of a [`Swap`].
@@ -109,7 +111,8 @@ impl<E: Engine> OpContext<'_, E> {
                 (limits.classes.class_of(size), op.expiry.and_then(|at| at.left(self.now)));
             let stored =
                 Event::Stored { key: key.bytes, outcome: stored, kind, ttl, class, value_len: len };
-            [Some(Event::fetched_for_change(key.bytes, found)), Some(stored)]
+            let is_read = op.is_read;
+            [Some(Event::Fetched { key: key.bytes, found, is_read }), Some(stored)]
         });
         (stored, shown)
     }

@@ -1,5 +1,6 @@
 """`Watch`: the events of items, and the limits of watches."""
 
+import socket
 import threading
 import time
 
@@ -85,6 +86,19 @@ def test_changes_cause_no_lookup_events(cache, server):
     hit, missed = (cache.kinds[f"EVENT_KIND_{name}"].number for name in ("HIT", "MISS"))
     events = [message.event for message in watched(cache, 3, act, kinds=[hit, missed])]
     assert [(event.kind, event.key) for event in events] == [(missed, b"none"), (hit, b"k"), (hit, b"k")]
+
+
+def test_a_store_that_returns_the_old_value_is_a_lookup(start):
+    with start(grpc=True, resp=True) as server, Cache(server.grpc_address) as cache:
+
+        def act():
+            with socket.create_connection(("127.0.0.1", server.resp_port)) as sock, sock.makefile("rb") as replies:
+                sock.sendall(b"SET k 1\r\nSET k 2 GET\r\nGETSET k 3\r\nSET none 1 XX GET\r\n")
+                assert [replies.readline() for _ in range(6)][-1] == b"$-1\r\n"
+
+        hit, missed = (cache.kinds[f"EVENT_KIND_{name}"].number for name in ("HIT", "MISS"))
+        events = [message.event for message in watched(cache, 3, act, kinds=[hit, missed])]
+        assert [(event.kind, event.key) for event in events] == [(hit, b"k"), (hit, b"k"), (missed, b"none")]
 
 
 def test_events_of_one_kind_and_prefix(cache, server):

@@ -94,8 +94,9 @@ impl<E: Engine> Session<E> {
             SetCondition::Unequal(value) => SwapCondition::Unequal(value),
         };
         let binary_key = is_binary(key.bytes);
-        let op = Swap { condition, value: set.value, expiry, binary_key, tags: &tags };
         let (mark, shows) = (output.len(), set.answer == SetAnswer::OldValue);
+        let (value, is_read) = (set.value, shows);
+        let op = Swap { condition, value, expiry, binary_key, tags: &tags, is_read };
         let (stored, old) = cx.operations.swap(key, &op, |item| {
             output.truncate(mark);
             if shows { try_show_copied(&item.value, output) } else { Some(()) }
