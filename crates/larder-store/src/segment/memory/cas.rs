@@ -109,29 +109,39 @@ impl CasBlock {
         limit: &CasLimit,
         old: u64,
     ) -> Result<u64, NoCasLeft> {
-        // An `old` above the bound is also followed if it is below the counter, because a handle
-        // may have drawn it.
-        let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
-        let above = if is_followed { old } else { 0 };
-        let from = limit.from();
-        if self.next == self.end || self.next <= above || self.next < from {
-            self.refill(words, limit, above)?;
+        if self.next == self.end || self.next <= old || self.next < limit.from() {
+            return self.draw_slowly(words, limit, old);
         }
         let cas = self.next;
         self.next += 1;
-        // A CAS equals `old` if the counter has reached a value that a client chose and that is
-        // not followed.
-        if cas == old { self.draw_again(words, limit, old) } else { Ok(cas) }
+        Ok(cas)
     }
 
+    /// Draws a CAS if the block has no value above `old`.
     #[cold]
-    fn draw_again(
+    #[inline(never)]
+    fn draw_slowly(
         &mut self,
         words: &CasWords,
         limit: &CasLimit,
         old: u64,
     ) -> Result<u64, NoCasLeft> {
-        self.draw(words, limit, old)
+        // An `old` above the bound is also followed if it is below the counter, because a handle
+        // may have drawn it.
+        let is_followed = old < FOLLOWED_END || old < words.next.load(Ordering::Relaxed);
+        let above = if is_followed { old } else { 0 };
+        loop {
+            if self.next == self.end || self.next <= above || self.next < limit.from() {
+                self.refill(words, limit, above)?;
+            }
+            let cas = self.next;
+            self.next += 1;
+            // A CAS equals `old` if the counter has reached a value that a client chose and that is
+            // not followed.
+            if cas != old {
+                return Ok(cas);
+            }
+        }
     }
 
     /// Makes the last drawn value available again. `before` is the block before the draw. If the
@@ -144,8 +154,6 @@ impl CasBlock {
 
     /// Replaces this block with a block whose values are above `above`. In a cache with a limit,
     /// keeps this block if its next value is above `above` and within the range.
-    #[cold]
-    #[inline(never)]
     fn refill(&mut self, words: &CasWords, limit: &CasLimit, above: u64) -> Result<(), NoCasLeft> {
         if limit.from() == 0 {
             *self = Self::take(words, above);
