@@ -117,7 +117,7 @@ def start(request):
 
 @pytest.fixture(scope="module")
 def memcached():
-    """Provides a running memcached of Debian, as the reference."""
+    """Provides a running instance of Debian's memcached, as the reference."""
     program = shutil.which("memcached")
     assert program, "memcached is not installed"
     with Server(program, "upstream") as server:

@@ -6,7 +6,7 @@ from bench.workloads import BYTES_AIM, WORKLOADS
 
 
 def hitratio(found):
-    """Returns the table of miss ratios. Figures of Larder that exceed their target are bold."""
+    """Returns the table of miss ratios. Figures of Larder that miss their target are bold."""
     threads = found["threads"]
     servers = [f"{name}-t{count}" for name in ("memcached", "larder") for count in threads]
     rows = []

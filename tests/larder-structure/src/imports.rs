@@ -47,7 +47,7 @@ impl Imports {
         Self(modules)
     }
 
-    /// Returns the files from which each file imports, except itself and the crate's root.
+    /// Returns, for each file, the other files from which it imports, without the crate's root.
     pub(crate) fn edges(&self) -> BTreeMap<String, BTreeSet<String>> {
         let name = |module: &Module| module.join("/");
         let mut edges = BTreeMap::new();

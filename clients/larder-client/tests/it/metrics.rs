@@ -443,8 +443,8 @@ fn shared_computations_are_counted() {
         for round in 1.. {
             let before = client.metrics().latency(Command::Lease).count();
             let compute = || {
-                // Waits until all lookups have ended. At that time, most callers wait for this
-                // computation.
+                // Waits until all lookups have ended. By then, the other callers usually wait for
+                // this computation.
                 wait_until(|| client.metrics().latency(Command::Lease).count() >= before + 4);
                 Ok::<_, Infallible>("v")
             };

@@ -78,7 +78,7 @@ impl Forwarders {
         self.sum(|shared| &shared.failures)
     }
 
-    /// Returns the number of connections to leaders so far.
+    /// Returns the number of connections that were made to leaders so far.
     pub fn connections(&self) -> u64 {
         self.sum(|shared| &shared.connections)
     }

@@ -1,4 +1,5 @@
-//! Encoders for meta text requests: a line with a key and flags, followed by a value in `ms`.
+//! Encoders for meta text requests. Each request is one line: the command and, except for `mn`, a key
+//! and flags. In an `ms` request, a value follows the line.
 //!
 //! Flags without arguments form sets such as [`GetFlags`]. Declare these sets as constants to build
 //! them at compile time. Flags with arguments are fields of options such as [`GetOptions`]. The

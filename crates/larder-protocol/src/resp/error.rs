@@ -153,7 +153,7 @@ pub enum CommandError<'b> {
     NoScript,
     /// The server does not support the script, or the request does not have exactly one key.
     UnknownScript,
-    /// The argument of `SCRIPT FLUSH` is unknown.
+    /// `SCRIPT FLUSH` has an unknown argument, or more than one.
     ScriptFlushMode,
     /// A script has too few arguments.
     ScriptArguments,

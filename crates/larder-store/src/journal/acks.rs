@@ -479,7 +479,8 @@ mod tests {
         acks.abandon();
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
-        // A batch that started before the leader was deposed is lost, too.
+        // A batch that started before the leader was deposed is lost, even if its position is created
+        // afterwards.
         let position = acks.position(0, (0, 1), 0, None);
         assert_eq!(acks.state_of(&position, &waker), AckState::Lost);
         let position = acks.position(acks.term(), (0, 1), 0, None);

@@ -103,7 +103,7 @@ impl Client {
         self.generator.left()
     }
 
-    /// Returns whether all connections are lost and were removed.
+    /// Returns whether no connection is left, because all were lost and removed.
     pub(crate) fn is_lost(&self) -> bool {
         self.connections().next().is_none()
     }

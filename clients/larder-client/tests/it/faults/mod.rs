@@ -1,5 +1,5 @@
-//! Tests that with misbehaving servers, errors have the right kind, calls end by their deadlines,
-//! and no caller gets another caller's value.
+//! Tests with misbehaving servers: errors have the right kind, calls end by their deadlines, and no
+//! caller gets another caller's value.
 
 mod breaker;
 

@@ -75,7 +75,7 @@ pub(super) struct Node {
     /// The coordinator's state in the last read.
     pub(super) read_state: Option<CoordinatorState>,
     /// The time of the last renewal of the lease, and the coordinator's state at that time. `None`
-    /// if the renewal has failed.
+    /// if the node has not renewed the lease since it started, or if its last attempt failed.
     pub(super) renewed: Option<(u64, CoordinatorState)>,
     /// The connection to the leader.
     pub(super) connected: Option<Connection>,

@@ -68,7 +68,8 @@ impl Watch {
         }
     }
 
-    /// Runs `step` and returns its result. Records an error as a fault and returns `None`.
+    /// Runs `step` and returns its result. If `step` fails, records the error as a fault and returns
+    /// `None`.
     fn check<T>(&self, step: impl FnOnce() -> io::Result<T>) -> Option<T> {
         step().map_err(|error| self.fault(error.to_string())).ok()
     }

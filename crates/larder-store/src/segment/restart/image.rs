@@ -151,8 +151,8 @@ pub(crate) fn load(
     match load_region(config, file, boot, image) {
         Ok(loaded) => Ok(Ok(loaded)),
         Err(error) => {
-            // Empty the file, because a later start must not mistake the loaded part for the region
-            // of an earlier process.
+            // Empty the file: if loading failed after the region was marked as complete, a later
+            // start would mistake it for the region of an earlier process.
             if let Some(file) = file {
                 file.set_len(0).map_err(ConfigError::Map)?;
             }
