@@ -7,7 +7,7 @@ use crate::group::Group;
 use crate::migration::Export;
 use crate::node::Node;
 use crate::peers::{
-    AdmittedLink, HandshakeLimit, LinkRegistry, PeerStream, PendingHandshakes, Stop,
+    AdmittedLink, EventLoops, HandshakeLimit, LinkRegistry, PeerStream, PendingHandshakes, Stop,
     handshake_frame,
 };
 use crate::replication::{FollowingMember, Leader, ReplicatedCache};
@@ -35,7 +35,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// This node's group, and the answerer for requests that other nodes forward.
 struct Membership {
     group: Arc<Group>,
-    answerer: Answerer,
+    answerer: Arc<Answerer>,
+    /// The event loops for the connections of forwarding nodes.
+    loops: Arc<EventLoops>,
     /// The connections for forwarded requests.
     forward_links: LinkRegistry,
     /// The connections of followers.
@@ -69,6 +71,7 @@ impl PeerListener {
         node: &Arc<Node>,
         host: &Arc<dyn SessionHost>,
         cache: ReplicatedCache,
+        loops: &Arc<EventLoops>,
         stop: &Arc<Stop>,
     ) -> Self {
         let membership = node.group.as_ref().map(|group| {
@@ -76,7 +79,8 @@ impl PeerListener {
             let answerer = Answerer::new(node, host, group, handles.collect());
             Membership {
                 group: Arc::clone(group),
-                answerer,
+                answerer: Arc::new(answerer),
+                loops: Arc::clone(loops),
                 forward_links: LinkRegistry::default(),
                 follow_links: LinkRegistry::default(),
             }
@@ -141,7 +145,7 @@ impl PeerListener {
         }
     }
 
-    /// Serves a peer until its connection ends.
+    /// Serves a peer until its connection ends. Event loops serve a node that forwards requests.
     ///
     /// # Errors
     /// The peer is refused.
@@ -160,11 +164,10 @@ impl PeerListener {
                 self.leader.serve((name, address), position.as_ref(), &stream, member)
             }
             (Purpose::Forward, Some(membership)) => {
-                let served = link.map(|link| membership.answerer.serve(&stream, &link, &self.stop));
-                if let Some(Err(error)) = served {
-                    tracing::debug!("the connection of {name} for requests has ended: {error}");
-                }
-                Ok(())
+                let Membership { answerer, loops, .. } = membership;
+                link.map_or(Ok(()), |link| {
+                    answerer.serve(stream, link, name, loops.reserve(), &self.stop)
+                })
             }
             (Purpose::Import(slots), Some(Membership { group, .. })) => {
                 let to = peers_group.as_deref().and_then(|names| names.split('/').nth(1));

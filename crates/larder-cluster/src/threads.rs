@@ -1,15 +1,16 @@
 //! The threads of a node.
 
 use crate::accept::PeerListener;
-use crate::forward::{LocalGroup, MapWatch, SessionHost};
+use crate::forward::{
+    ConnectorContext, MapWatch, SessionHost, connect_local_group, connect_other_groups,
+};
 use crate::group::{Coordination, Group, MembershipError, ShardMapKeeper};
 use crate::migration::Importer;
 use crate::node::Node;
-use crate::peers::Stop;
+use crate::peers::{EventLoops, Stop};
 use crate::replication::{Follower, ReplicatedCache};
 use larder_etcd::EtcdSettings;
 use larder_replica::Addresses;
-use larder_session::GroupIndex;
 use larder_store::cache::Cache;
 use std::io;
 use std::net::TcpListener;
@@ -17,9 +18,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// The threads of a node.
-#[derive(Debug)]
 pub struct NodeThreads {
     stop: Arc<Stop>,
+    /// The event loops for forwarded requests.
+    loops: Arc<EventLoops>,
     threads: Vec<JoinHandle<()>>,
     /// The reason why this node has left its group; unset if it has not left.
     leave_reason: Arc<OnceLock<MembershipError>>,
@@ -44,7 +46,12 @@ impl NodeThreads {
     /// Creating the shutdown flag's socket pair or spawning a thread failed.
     pub fn follow(node: &Arc<Node>, name: String) -> io::Result<Self> {
         let stop = Arc::new(Stop::new()?);
-        let mut threads = Self { stop, threads: Vec::new(), leave_reason: Arc::default() };
+        let count = if node.group.is_some() { node.answerer_counters.len() } else { 0 };
+        let (loops, runs) = EventLoops::new(count, &stop)?;
+        let mut threads = Self { stop, loops, threads: Vec::new(), leave_reason: Arc::default() };
+        for run in runs {
+            threads.spawn("forwarding", run)?;
+        }
         if let Some(address) = node.follow.clone() {
             let (node, stop) = (Arc::clone(node), Arc::clone(&threads.stop));
             threads.spawn("follower", move || {
@@ -70,7 +77,7 @@ impl NodeThreads {
         if let Some(group) = &node.group {
             group.set_journals(&cache.journals);
         }
-        let listener = PeerListener::new(node, host, cache, &self.stop);
+        let listener = PeerListener::new(node, host, cache, &self.loops, &self.stop);
         self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 
@@ -112,10 +119,13 @@ impl NodeThreads {
             Coordination::new(etcd.clone(), Arc::clone(&group), addresses.clone()),
         );
         self.spawn("coordinator", move || coordination.coordinate(&stop))?;
-        self.start_forwarder(node, &group)?;
+        self.start_connectors(node, &group)?;
         if let Some(keeper) = ShardMapKeeper::new(etcd, &group).map(Arc::new) {
             let importer = Importer::new(node, &group, &keeper, &self.stop);
-            self.start_map_watch(node, &group, keeper)?;
+            let (watched, stop) = (Arc::clone(&group), Arc::clone(&self.stop));
+            self.spawn("map", move || {
+                MapWatch { keeper: &keeper, group: &watched, stop: &stop }.run();
+            })?;
             self.spawn("importer", move || importer.run())?;
         }
         let (node, stop) = (Arc::clone(node), Arc::clone(&self.stop));
@@ -126,28 +136,19 @@ impl NodeThreads {
         Ok(())
     }
 
-    /// Starts the thread that forwards requests to the leader of the local group.
-    fn start_forwarder(&mut self, node: &Arc<Node>, group: &Arc<Group>) -> io::Result<()> {
-        let forwarder = node.forwarders.forwarder_of(GroupIndex::OWN);
-        let me = group.local_member();
-        let (local, credentials) = (LocalGroup(Arc::clone(group)), node.credentials.clone());
-        let stop = Arc::clone(&self.stop);
-        self.spawn("forwarder", move || forwarder.run(&local, &me, &credentials, &stop))
-    }
-
-    /// Starts the thread that reads the shard map and starts a forwarder to each other group.
-    fn start_map_watch(
-        &mut self,
-        node: &Arc<Node>,
-        group: &Arc<Group>,
-        keeper: Arc<ShardMapKeeper>,
-    ) -> io::Result<()> {
-        let (node, group, stop) = (Arc::clone(node), Arc::clone(group), Arc::clone(&self.stop));
-        self.spawn("map", move || {
-            let (forwarders, credentials) = (&node.forwarders, &node.credentials);
-            let (keeper, group, stop) = (&*keeper, &group, &stop);
-            MapWatch { keeper, group, forwarders, credentials, stop }.run();
-        })
+    /// Starts the threads that connect the forwarders to the leaders of their groups.
+    fn start_connectors(&mut self, node: &Arc<Node>, group: &Arc<Group>) -> io::Result<()> {
+        let context = ConnectorContext {
+            me: group.local_member(),
+            credentials: node.credentials.clone(),
+            loops: Arc::clone(&self.loops),
+            stop: Arc::clone(&self.stop),
+        };
+        for connect in [connect_local_group, connect_other_groups] {
+            let (node, group, context) = (Arc::clone(node), Arc::clone(group), context.clone());
+            self.spawn("forwarder", move || connect(&group, &node.forwarders, &context))?;
+        }
+        Ok(())
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -161,6 +162,7 @@ impl NodeThreads {
     /// The reason why the node has left its group.
     pub fn stop(self) -> Result<(), JoinError> {
         self.stop.set();
+        self.loops.wake();
         for thread in self.threads {
             // A panic of the thread is already in the log.
             let _ = thread.join();

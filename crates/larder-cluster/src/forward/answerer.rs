@@ -8,20 +8,18 @@ use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{
-    AdmittedLink, HEARTBEAT_INTERVAL, HeartbeatSchedule, PeerStream, Stop, is_silence,
+    AdmittedLink, Connection, HEARTBEAT_INTERVAL, HeartbeatSchedule, LoopPlace, LoopThread,
+    NextStep, PeerStream, Stop, StreamWriter,
 };
 use larder_operations::{Counters, OpContext, Subscription};
 use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
 use larder_session::{AnsweredPart, Conversation, Next, Session, Settings};
 use larder_store::{Fence, Updates, erased};
 use larder_support::clock::boot_millis;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -34,7 +32,11 @@ const LEASE_SILENCE_MAX: Duration = Duration::from_secs(30);
 const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The maximum number of reply bytes in one frame.
 const PIECE_LEN: usize = 256 << 10;
-const READ_LEN: usize = 256 << 10;
+/// The answerer closes a connection that accepts no output for this long.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of frames and woken conversations that the answerer handles before other
+/// connections of its thread get their turn.
+const STEPS_MAX: usize = 1024;
 /// A session pauses when its output has this many bytes. After this many reply bytes, a
 /// conversation waits for a `Continue` frame. A single reply may exceed either limit. The bytes of
 /// the output do not count towards the memory limit of connections.
@@ -51,7 +53,8 @@ const ROUTES_MAX: usize = 1 << 20;
 /// count up from 0.
 const CHANGES: u64 = u64::MAX;
 
-/// Answers forwarded requests. All its connections share a fixed set of handles to the cache.
+/// Answers forwarded requests. Each thread of the event loops has a handle to the cache, which all
+/// connections of the thread share.
 pub(crate) struct Answerer {
     node: Arc<Node>,
     host: Arc<dyn SessionHost>,
@@ -60,8 +63,12 @@ pub(crate) struct Answerer {
     /// Settings for conversations with the gateway of another node.
     gateway_settings: Settings,
     handles: Vec<Mutex<erased::Handle>>,
-    next: AtomicUsize,
+    /// The number of connections so far.
+    connections: AtomicUsize,
 }
+
+/// A handle to the cache, and the counters of the requests that use it.
+type CacheAccess<'c> = (&'c mut erased::Handle, &'c Counters);
 
 /// A conversation with one of the peer's clients.
 struct ForwardedConversation {
@@ -106,6 +113,8 @@ enum State {
     Idle,
     /// The session waits for a read from flash or for acknowledgements.
     Waiting,
+    /// The session has more work, and continues after other conversations.
+    Yielded,
     /// The reply is paused until a `Continue` frame.
     Full,
     /// The conversation continues when the peer has sent a lease.
@@ -158,30 +167,29 @@ impl Answerer {
             gateway_settings: Settings { for_gateway: true, ..settings.clone() },
             settings,
             handles: handles.into_iter().map(Mutex::new).collect(),
-            next: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
         }
     }
 
-    /// Answers requests until the connection ends, or [`DRAIN_MAX`] after the node has started to
-    /// shut down.
+    /// Starts to answer the requests on a connection. `name` is the name of the peer's node.
+    ///
+    /// # Errors
+    /// The connection cannot be driven.
     pub(crate) fn serve(
-        &self,
-        mut stream: &PeerStream,
-        link: &AdmittedLink,
-        stop: &Stop,
+        self: &Arc<Self>,
+        stream: PeerStream,
+        link: AdmittedLink,
+        name: String,
+        place: LoopPlace,
+        stop: &Arc<Stop>,
     ) -> Result<(), PeerError> {
-        let connection = self.next.fetch_add(1, Ordering::Relaxed);
-        let number = connection % self.handles.len().max(1);
-        let (Some(handle), Some(counters)) =
-            (self.handles.get(number), self.node.answerer_counters.get(number))
-        else {
-            return Err(LocalError::NoHandle.into());
-        };
-        let mut peer = Conversations {
-            answerer: self,
-            counters,
+        stream.set_nonblocking()?;
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        let waker = place.waker.clone();
+        let peer = Conversations {
+            answerer: Arc::clone(self),
             all: HashMap::new(),
-            woken: Arc::new(WokenRoutes::new()?),
+            woken: Arc::new(WokenRoutes { routes: Mutex::default(), waker }),
             ready: VecDeque::new(),
             changes: ChangeRelay::new(&self.node.tracker, &self.host, connection),
             fence: Arc::clone(&link.fence),
@@ -191,51 +199,21 @@ impl Answerer {
             out: Vec::new(),
             stopped_at: None,
         };
-        let (mut input, mut bytes) = (Vec::new(), vec![0; READ_LEN]);
-        let (mut heartbeats, mut received) = (HeartbeatSchedule::default(), 0);
-        stream.set_read_timeout(Some(HEARTBEAT_INTERVAL))?;
-        while !peer.has_ended(stop) {
-            if peer.woken.wait(stream, peer.wait_time(heartbeats.left())) {
-                match stream.read(&mut bytes) {
-                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Ok(len) => {
-                        received += len as u64;
-                        input.extend_from_slice(bytes.get(..len).unwrap_or_default());
-                    }
-                    Err(error) if is_silence(&error) => (),
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            if !link.is_current() {
-                return Err(LocalError::Obsolete.into());
-            }
-            if peer.leased_at.elapsed() > LEASE_SILENCE_MAX {
-                return Err(Timeout::Lease.into());
-            }
-            peer.ready.extend(peer.woken.take());
-            peer.note_transfer_end();
-            let mut at = 0;
-            loop {
-                let rest = input.get(at..).unwrap_or_default();
-                let (len, has_more) = {
-                    let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
-                    engine.set_fence(Some(Arc::clone(&link.fence)));
-                    peer.answer_some(&mut engine, rest)?
-                };
-                at += len;
-                if heartbeats.due().is_some() {
-                    let received = received - (input.len() - at) as u64;
-                    Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut peer.out);
-                }
-                stream.write_all(&peer.out)?;
-                peer.out.clear();
-                if !has_more {
-                    break;
-                }
-            }
-            input.drain(..at);
-            peer.out.shrink_to(UNSENT_MAX);
-        }
+        let (input, unsent, heartbeats) = Default::default();
+        let (writer, stop) = (StreamWriter::new(WRITE_TIMEOUT), Arc::clone(stop));
+        place.drive(Box::new(AnswererConnection {
+            stream,
+            link,
+            name,
+            stop,
+            peer,
+            input,
+            received: 0,
+            heartbeats,
+            writer,
+            unsent,
+            has_more: false,
+        }))?;
         Ok(())
     }
 
@@ -293,9 +271,8 @@ impl Answerer {
                     *state = State::Waiting;
                     return;
                 }
-                Next::Yield if fence.is_open() => continue,
                 Next::Yield => {
-                    *state = State::AwaitingLease;
+                    *state = State::Yielded;
                     return;
                 }
                 Next::Wait => {
@@ -352,10 +329,119 @@ impl Answerer {
     }
 }
 
+/// A connection whose requests this node answers.
+struct AnswererConnection {
+    stream: PeerStream,
+    link: AdmittedLink,
+    name: String,
+    stop: Arc<Stop>,
+    peer: Conversations,
+    /// The received frames that are not handled yet. The last one may be incomplete.
+    input: Vec<u8>,
+    /// The number of bytes received so far.
+    received: u64,
+    heartbeats: HeartbeatSchedule,
+    writer: StreamWriter,
+    /// The output that the stream has not accepted yet.
+    unsent: Vec<u8>,
+    /// Whether complete frames or woken conversations were left for the next call.
+    has_more: bool,
+}
+
+impl AnswererConnection {
+    /// Answers requests. Returns the next step for the connection.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    fn answer(&mut self, thread: &mut LoopThread) -> Result<NextStep, PeerError> {
+        if self.peer.has_ended(&self.stop) {
+            return Ok(NextStep::End);
+        }
+        self.send()?;
+        if !self.link.is_current() {
+            return Err(LocalError::Obsolete.into());
+        }
+        if self.peer.leased_at.elapsed() > LEASE_SILENCE_MAX {
+            return Err(Timeout::Lease.into());
+        }
+        if !self.unsent.is_empty() {
+            // Answer no further requests until the peer has read these replies.
+            return Ok(NextStep::Wait(HEARTBEAT_INTERVAL));
+        }
+        let has_received = !self.has_more && self.receive(&mut thread.bytes)?;
+        self.answer_some(thread.number)?;
+        self.send()?;
+        let is_blocked = !self.unsent.is_empty();
+        if !is_blocked && (self.has_more || has_received) {
+            return Ok(NextStep::Again);
+        }
+        Ok(NextStep::Wait(self.peer.wait_time(self.heartbeats.left())))
+    }
+
+    /// Receives bytes. Returns whether more bytes may have arrived.
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<bool, PeerError> {
+        let Some(len) = self.stream.read_some(bytes)? else { return Ok(false) };
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.received += len as u64;
+        self.input.extend_from_slice(bytes.get(..len).unwrap_or_default());
+        Ok(true)
+    }
+
+    /// Answers some of the received requests, with the handle to the cache of this number.
+    fn answer_some(&mut self, number: usize) -> Result<(), PeerError> {
+        let answerer = Arc::clone(&self.peer.answerer);
+        let (Some(handle), Some(counters)) =
+            (answerer.handles.get(number), answerer.node.answerer_counters.get(number))
+        else {
+            return Err(LocalError::NoHandle.into());
+        };
+        self.peer.ready.extend(self.peer.woken.take());
+        self.peer.note_transfer_end();
+        let (len, has_more) = {
+            let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
+            engine.set_fence(Some(Arc::clone(&self.link.fence)));
+            self.peer.answer_some(&mut engine, counters, &self.input)?
+        };
+        self.input.drain(..len);
+        self.has_more = has_more;
+        if self.heartbeats.due().is_some() {
+            let received = self.received - self.input.len() as u64;
+            Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut self.peer.out);
+        }
+        Ok(())
+    }
+
+    /// Sends output until the stream has no room.
+    fn send(&mut self) -> io::Result<()> {
+        if self.unsent.is_empty() {
+            std::mem::swap(&mut self.unsent, &mut self.peer.out);
+        }
+        let len = self.writer.write(&self.stream, &self.unsent)?;
+        self.unsent.drain(..len);
+        self.unsent.shrink_to(UNSENT_MAX);
+        Ok(())
+    }
+}
+
+impl Connection for AnswererConnection {
+    fn stream(&self) -> &PeerStream {
+        &self.stream
+    }
+
+    fn advance(&mut self, thread: &mut LoopThread) -> NextStep {
+        self.answer(thread).unwrap_or_else(|error| {
+            let name = &self.name;
+            tracing::debug!("the connection of {name} for requests has ended: {error}");
+            NextStep::End
+        })
+    }
+}
+
 /// The conversations of one peer.
-struct Conversations<'a> {
-    answerer: &'a Answerer,
-    counters: &'a Counters,
+struct Conversations {
+    answerer: Arc<Answerer>,
     /// The conversations, by route.
     all: HashMap<u64, ForwardedConversation>,
     woken: Arc<WokenRoutes>,
@@ -377,30 +463,31 @@ struct Conversations<'a> {
     stopped_at: Option<Instant>,
 }
 
-impl Conversations<'_> {
+impl Conversations {
     /// Returns whether the shutdown has lasted for [`DRAIN_MAX`].
     fn has_ended(&mut self, stop: &Stop) -> bool {
         stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= DRAIN_MAX
     }
 
     /// Handles the frames of `input`, and then the woken conversations, until `out` has
-    /// [`UNSENT_MAX`] bytes. Returns the length of the handled frames, and whether more work may
-    /// remain.
+    /// [`UNSENT_MAX`] bytes, and at most [`STEPS_MAX`] of both. Returns the length of the handled
+    /// frames, and whether more work may remain.
     fn answer_some(
         &mut self,
         engine: &mut erased::Handle,
+        counters: &Counters,
         input: &[u8],
     ) -> Result<(usize, bool), PeerError> {
-        let mut at = 0;
-        while self.out.len() < UNSENT_MAX {
+        let (mut at, mut steps) = (0, 0..STEPS_MAX);
+        while self.out.len() < UNSENT_MAX && steps.next().is_some() {
             let rest = input.get(at..).unwrap_or_default();
             if let Some((frame, len)) = Frame::read(rest, FRAME_LEN_MAX)? {
-                self.receive(&frame, engine)?;
+                self.receive(&frame, (engine, counters))?;
                 at += len;
             } else if let Some(route) = self.ready.pop_front() {
                 match route {
                     CHANGES => self.send_changes(),
-                    route => self.resume(route, State::Waiting, engine),
+                    route => self.resume(route, State::Waiting, (engine, counters)),
                 }
             } else {
                 return Ok((at, false));
@@ -414,7 +501,7 @@ impl Conversations<'_> {
         Ok((at, true))
     }
 
-    fn receive(&mut self, frame: &Frame<'_>, engine: &mut erased::Handle) -> Result<(), PeerError> {
+    fn receive(&mut self, frame: &Frame<'_>, cache: CacheAccess<'_>) -> Result<(), PeerError> {
         match *frame {
             Frame::Open { route, conversation } if self.all.len() < ROUTES_MAX => {
                 let conversation = conversation_of(conversation)
@@ -428,13 +515,13 @@ impl Conversations<'_> {
             Frame::Request { route, more, bytes } => {
                 if let Some(conversation) = self.all.get_mut(&route) {
                     conversation.add(bytes, more);
-                    self.resume(route, State::Idle, engine);
+                    self.resume(route, State::Idle, cache);
                 }
             }
             Frame::Continue { route } => {
                 if let Some(conversation) = self.all.get_mut(&route) {
                     conversation.sent = 0;
-                    self.resume(route, State::Full, engine);
+                    self.resume(route, State::Full, cache);
                 }
             }
             Frame::Close { route } => self.close(route),
@@ -460,7 +547,7 @@ impl Conversations<'_> {
     /// Continues a conversation if its state is `state`. If the lease has ended, the conversation
     /// waits for the next lease: the peer may already have reported the conversation's requests as
     /// failed.
-    fn resume(&mut self, route: u64, state: State, engine: &mut erased::Handle) {
+    fn resume(&mut self, route: u64, state: State, (engine, counters): CacheAccess<'_>) {
         let conversation = self.all.get_mut(&route).filter(|of| of.state == state);
         let Some(conversation) = conversation else { return };
         if !self.fence.is_open() {
@@ -468,13 +555,17 @@ impl Conversations<'_> {
             self.awaiting_lease.push(route);
             return;
         }
-        let cache = (engine, self.counters, &*self.fence);
+        let cache = (engine, counters, &*self.fence);
         let is_stopping = self.stopped_at.is_some();
         self.answerer.answer(route, conversation, cache, is_stopping, &self.woken, &mut self.out);
         match conversation.state {
             State::Ended => self.close(route),
             State::AwaitingLease => self.awaiting_lease.push(route),
             State::AwaitingTransfer => self.awaiting_transfer.push(route),
+            State::Yielded => {
+                conversation.state = State::Waiting;
+                self.ready.push_back(route);
+            }
             State::Idle | State::Waiting | State::Full => (),
         }
     }
@@ -528,13 +619,11 @@ fn send(route: u64, output: &mut Vec<u8>, end: ReplyEnd, out: &mut Vec<u8>) {
     output.clear();
 }
 
-/// The routes whose wakers were called. The serving thread resumes their conversations.
+/// The routes whose wakers were called. The connection's thread resumes their conversations.
 struct WokenRoutes {
     routes: Mutex<Vec<u64>>,
-    /// The other end of `polled`. A waker that adds a route to an empty list writes a byte to this
-    /// socket, which wakes the polling thread.
-    wake_writer: UnixStream,
-    polled: UnixStream,
+    /// Wakes the connection's thread.
+    waker: Waker,
 }
 
 struct RouteWaker {
@@ -544,13 +633,14 @@ struct RouteWaker {
 
 impl Wake for RouteWaker {
     fn wake(self: Arc<Self>) {
-        let mut routes = self.woken.routes.lock().unwrap_or_else(PoisonError::into_inner);
-        if routes.is_empty() {
-            // The write fails if the socket is full. The polling thread then wakes because of an
-            // earlier byte.
-            let _ = (&self.woken.wake_writer).write(&[0]);
+        let was_empty = {
+            let mut routes = self.woken.routes();
+            routes.push(self.route);
+            routes.len() == 1
+        };
+        if was_empty {
+            self.woken.waker.wake_by_ref();
         }
-        routes.push(self.route);
     }
 }
 
@@ -559,32 +649,11 @@ impl WokenRoutes {
         Waker::from(Arc::new(RouteWaker { route, woken: Arc::clone(self) }))
     }
 
-    fn new() -> io::Result<Self> {
-        let (wake_writer, polled) = UnixStream::pair()?;
-        wake_writer.set_nonblocking(true)?;
-        polled.set_nonblocking(true)?;
-        Ok(Self { routes: Mutex::default(), wake_writer, polled })
-    }
-
-    /// Waits up to `time` for input from the peer or for a woken conversation. Returns whether
-    /// reading `stream` would return at once, because input has arrived or the connection is
-    /// closed.
-    fn wait(&self, stream: &PeerStream, time: Duration) -> bool {
-        if stream.has_buffered() {
-            return true;
-        }
-        let mut polled = [
-            PollFd::new(stream.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.polled.as_fd(), PollFlags::POLLIN),
-        ];
-        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-        // An error, such as an interruption by a signal, counts as no input.
-        let count = poll(&mut polled, time).unwrap_or_default();
-        count > 0 && polled.first().is_some_and(|stream| stream.any().unwrap_or(true))
-    }
-
     fn take(&self) -> Vec<u64> {
-        while matches!((&self.polled).read(&mut [0; 64]), Ok(1..)) {}
-        std::mem::take(&mut *self.routes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.routes())
+    }
+
+    fn routes(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

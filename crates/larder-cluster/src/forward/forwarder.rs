@@ -1,23 +1,19 @@
-//! The connection to the leader of one group.
+//! Forwards requests to the leader of one group.
 //!
 //! Sessions append requests to the output of the connection, and are woken when their replies have
-//! arrived. One thread connects, one writes and one reads. Without a connection, sessions wait for
-//! up to 1 s, or up to 6 s during a planned change. The wait ends early when a connection is
-//! established, when this node leads, or when the group no longer owns keys.
+//! arrived. Without a connection, sessions wait for up to 1 s, or up to 6 s during a planned change.
+//! The wait ends early when a connection is established, when this node leads, or when the group no
+//! longer owns keys.
 
-use super::earlier_links::EarlierLinks;
-use super::link::{Link, connect, millis};
+use super::link::{Link, millis};
 use super::owner::OwnerGroup;
 use super::pending::{RouteState, lock};
-use crate::peers::{Credentials, LocalMember, Stop};
 use larder_operations::Tracker;
-use larder_replica::{Frame, Process};
+use larder_replica::Frame;
 use larder_session::ForwardOutcome;
 use larder_support::clock::boot_millis;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long requests wait for a leader.
@@ -27,11 +23,6 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 const PLANNED_WAIT_MAX: Duration = Duration::from_secs(6);
 /// The minimum pause before a session resends requests that the peer has refused.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// The interval at which the forwarder checks for expired waits and for a new leader.
-const TICK: Duration = Duration::from_millis(20);
-/// The pause after a failed attempt to connect to a leader.
-const RECONNECT_AFTER: Duration = Duration::from_millis(20);
-
 /// Forwards requests to the leader of one group, on one connection for all of this node's clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Forwarder(pub(super) Arc<ForwarderShared>);
@@ -54,7 +45,7 @@ pub(super) struct ForwarderShared {
     planned_until: AtomicU64,
     /// The tracker that receives the group's item changes. `None` for the local group, whose
     /// changes this node receives as a member.
-    tracker: Option<Arc<Tracker>>,
+    pub(super) tracker: Option<Arc<Tracker>>,
 }
 
 #[derive(Debug, Default)]
@@ -133,94 +124,23 @@ impl Forwarder {
         }
     }
 
-    /// Maintains a connection to the leader of `group`, and wakes waiting sessions when their wait
-    /// is over. Runs until the node shuts down.
-    pub(crate) fn run(
-        &self,
-        group: &dyn OwnerGroup,
-        me: &LocalMember,
-        credentials: &Credentials,
-        stop: &Arc<Stop>,
-    ) {
-        let mut threads: Vec<JoinHandle<()>> = Vec::new();
-        let (mut connected, mut failed): (_, Option<(Process, Instant)>) = (None, None);
-        let mut earlier = EarlierLinks::default();
-        while !stop.is_set() {
-            let leader = group.leader();
-            let process = leader.as_ref().map(|(process, _)| process.clone());
-            let is_up = lock(&self.0.state).link.is_some();
-            if is_up && connected != process {
-                self.retire();
-            }
-            if group.is_transfer_planned() {
-                self.note_planned();
-            }
-            let is_up = lock(&self.0.state).link.is_some();
-            if !is_up && let Some((process, link)) = earlier.revive(process.as_ref()) {
-                self.make_current(&link);
-                connected = Some(process);
-            }
-            let is_up = lock(&self.0.state).link.is_some();
-            let has_failed = failed.as_ref().is_some_and(|(of, at)| {
-                process.as_ref() == Some(of) && at.elapsed() < RECONNECT_AFTER
-            });
-            let is_wanted = (!is_up || connected != process) && !has_failed;
-            if let Some((process, address)) = leader.filter(|_| is_wanted) {
-                let tracker = self.0.tracker.as_ref();
-                // Only this thread ends late waits, so it must also end them while it connects.
-                let continues = || {
-                    self.end_late_waits();
-                    group.leader().is_some_and(|(leader, _)| leader == process)
-                };
-                let address = address.as_deref();
-                match connect(&process, address, me, credentials, tracker, stop, &continues) {
-                    Ok(link) => {
-                        earlier.note_connected(&process, &link.0);
-                        threads.retain(|thread| !thread.is_finished());
-                        match self.start_threads(&link, &mut threads, stop) {
-                            Ok(()) => connected = Some(process),
-                            Err(error) => {
-                                tracing::warn!(
-                                    "cannot forward requests: spawning a thread failed: {error}"
-                                );
-                                failed = Some((process, Instant::now()));
-                            }
-                        }
-                    }
-                    Err(error) => {
-                        tracing::debug!(
-                            "cannot connect to the leader {} to forward requests: {error}",
-                            process.node
-                        );
-                        if error.is_connection_refused() {
-                            earlier.note_refused(&process);
-                        } else {
-                            earlier.note_failed();
-                        }
-                        if error.is_restart() {
-                            earlier.note_end(&process);
-                        }
-                        failed = Some((process, Instant::now()));
-                        group.note_failure();
-                    }
-                }
-            }
-            if group.needs_no_leader() {
-                self.note_leading();
-            }
-            self.request_changes();
-            if self.0.has_refusals.swap(false, Ordering::AcqRel) {
-                group.note_failure();
-            }
-            self.end_late_waits();
-            let (is_up, now) = (lock(&self.0.state).link.is_some(), Instant::now());
-            self.end_waits(|wait| (is_up && now >= wait.retry_at).then_some(ForwardOutcome::Retry));
-            group.wait(TICK);
+    /// Wakes the sessions whose wait is over, and requests the item changes that clients need.
+    pub(super) fn tend(&self, group: &dyn OwnerGroup) {
+        if group.needs_no_leader() {
+            self.note_leading();
         }
-        self.shut_down();
-        for thread in threads {
-            let _ = thread.join();
+        self.request_changes();
+        if self.0.has_refusals.swap(false, Ordering::AcqRel) {
+            group.note_failure();
         }
+        self.end_late_waits();
+        let (is_up, now) = (self.has_link(), Instant::now());
+        self.end_waits(|wait| (is_up && now >= wait.retry_at).then_some(ForwardOutcome::Retry));
+    }
+
+    /// Returns whether the forwarder has a current connection.
+    pub(super) fn has_link(&self) -> bool {
+        lock(&self.0.state).link.is_some()
     }
 
     /// Fails the requests that have waited too long.
@@ -233,36 +153,6 @@ impl Forwarder {
         lock(&self.0.state).has_ended = true;
         self.close();
         self.end_waits(|_| Some(ForwardOutcome::NoLeader));
-    }
-
-    /// Starts the threads of a connection, and makes the connection the current one.
-    fn start_threads(
-        &self,
-        (link, rest): &(Arc<Link>, Vec<u8>),
-        threads: &mut Vec<JoinHandle<()>>,
-        stop: &Arc<Stop>,
-    ) -> io::Result<()> {
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-            // If one of the two threads has started, closing the connection ends that thread.
-            spawned.inspect_err(|_| link.close())
-        };
-        let (writing, reading) = (Arc::clone(link), Arc::clone(link));
-        threads.push(spawn("to leader", Box::new(move || writing.write_all()))?);
-        let (forwarder, stop, rest) = (self.clone(), Arc::clone(stop), rest.clone());
-        let read = move || {
-            let on_refused = |route: &Arc<Mutex<RouteState>>, is_planned: bool| {
-                forwarder.retry_soon(route, is_planned);
-            };
-            let error = reading.read_all(&on_refused, rest, &stop);
-            tracing::debug!("the connection for forwarded requests has ended: {error}");
-            forwarder.drop_link(&reading);
-            reading.await_end(&stop);
-        };
-        threads.push(spawn("from leader", Box::new(read))?);
-        self.0.connections.fetch_add(1, Ordering::Relaxed);
-        self.make_current(link);
-        Ok(())
     }
 
     /// Makes a connection the current one, which receives new requests.
@@ -296,7 +186,7 @@ impl Forwarder {
     }
 
     /// Closes a connection. If it was the current connection, the forwarder then has no connection.
-    fn drop_link(&self, link: &Arc<Link>) {
+    pub(super) fn drop_link(&self, link: &Arc<Link>) {
         // Close the connection first. After that, `make_current` does not accept it.
         link.close();
         let is_current = {
@@ -324,7 +214,7 @@ impl Forwarder {
     }
 
     /// Records that a planned change of the leader, or of the requested keys' owner, is under way.
-    fn note_planned(&self) {
+    pub(super) fn note_planned(&self) {
         let until = boot_millis() + millis(PLANNED_WAIT_MAX);
         self.0.planned_until.store(until, Ordering::Relaxed);
     }

@@ -2,10 +2,14 @@
 //! requests of other nodes.
 //!
 //! ```text
-//!  session ──▶ RemoteRoute (route.rs) ──▶ Link (link.rs) ──▶ connection to the leader ──▶ Answerer (answerer.rs)
-//!                    │                      ▲
-//!              RouteState (pending.rs)      └── Forwarder (forwarder.rs) connects, one for each group
+//!  session ──▶ RemoteRoute (route.rs) ──▶ Link (link.rs) ──▶ LinkDriver (link_driver.rs) ──▶ connection to the leader
+//!                    │                      ▲                                                    │
+//!              RouteState (pending.rs)      └── Connector (connector.rs), one for each group     ▼
+//!                                                                                  AnswererConnection (answerer.rs)
 //! ```
+//!
+//! Event loops (`peers/event_loops.rs`) run the drivers of all links and all answerers on a fixed
+//! number of threads.
 //!
 //! A leader executes forwarded changes only until the end of the lease that the forwarding node has
 //! granted (`larder_replica::LinkLeases`). When the forwarding node opens a newer connection, the
@@ -18,11 +22,13 @@
 
 mod answerer;
 mod change_relay;
+mod connector;
 mod conversation;
 mod earlier_links;
 mod forwarder;
 mod forwarder_set;
 mod link;
+mod link_driver;
 mod map_watch;
 mod owner;
 mod pending;
@@ -30,7 +36,7 @@ mod route;
 mod session_host;
 
 pub(crate) use answerer::Answerer;
+pub(crate) use connector::{ConnectorContext, connect_local_group, connect_other_groups};
 pub use forwarder_set::Forwarders;
 pub(crate) use map_watch::MapWatch;
-pub(crate) use owner::LocalGroup;
 pub use session_host::SessionHost;

@@ -3,10 +3,9 @@
 use crate::group::Group;
 use larder_replica::{Process, Role};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A group that owns keys, as seen by its forwarder.
-pub(crate) trait OwnerGroup: Send {
+pub(super) trait OwnerGroup: Send + Sync {
     /// Returns the leader of the group, and the leader's address if it is published. Returns `None`
     /// if this node leads, or if the leader is unknown.
     fn leader(&self) -> Option<(Process, Option<String>)>;
@@ -24,13 +23,10 @@ pub(crate) trait OwnerGroup: Send {
     /// Requests a read of the shard map, because a connection has failed or the peer has refused
     /// requests.
     fn note_failure(&self);
-
-    /// Waits up to `time` for an event that may change the leader.
-    fn wait(&self, time: Duration);
 }
 
 /// The local group.
-pub(crate) struct LocalGroup(pub(crate) Arc<Group>);
+pub(super) struct LocalGroup(pub(super) Arc<Group>);
 
 impl OwnerGroup for LocalGroup {
     fn leader(&self) -> Option<(Process, Option<String>)> {
@@ -50,16 +46,12 @@ impl OwnerGroup for LocalGroup {
     fn note_failure(&self) {
         self.0.topology.read_soon();
     }
-
-    fn wait(&self, time: Duration) {
-        self.0.wait(time);
-    }
 }
 
 /// Another group.
-pub(crate) struct RemoteGroup {
-    pub(crate) local: Arc<Group>,
-    pub(crate) name: String,
+pub(super) struct RemoteGroup {
+    pub(super) local: Arc<Group>,
+    pub(super) name: String,
 }
 
 impl OwnerGroup for RemoteGroup {
@@ -74,9 +66,5 @@ impl OwnerGroup for RemoteGroup {
 
     fn note_failure(&self) {
         self.local.topology.read_soon();
-    }
-
-    fn wait(&self, time: Duration) {
-        self.local.topology.wait(time);
     }
 }

@@ -257,6 +257,7 @@ mod tests {
     use super::*;
     use crate::error::{LocalError, PeerError};
     use crate::forward::earlier_links::EarlierLinks;
+    use crate::forward::link_driver::LinkDriver;
     use crate::peers::{HandshakeLimit, PeerStream, Stop};
     use larder_operations::{SubscriptionOptions, Tracker};
     use larder_replica::{LinkLeases, Process, ReplyEnd};
@@ -379,14 +380,26 @@ mod tests {
     fn connected(forwarder: &Forwarder) -> (Arc<Link>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        near.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        near.set_nonblocking(true).unwrap();
         let stop = Stop::new().unwrap();
         let limit = HandshakeLimit::new(Duration::from_secs(30), &stop);
         let leases = LinkLeases::new(0, 0, boot_millis());
-        let link =
-            Arc::new(Link::new(PeerStream::accept(near, None, &limit).unwrap(), None, leases));
+        let stream = PeerStream::accept(near, None, &limit).unwrap();
+        let link = Arc::new(Link::new(stream, None, leases, Waker::noop().clone()));
         lock(&forwarder.0.state).link = Some(Arc::clone(&link));
         (link, listener.accept().unwrap().0)
+    }
+
+    /// Drives a connection until it ends. Returns the reason.
+    fn end_of(link: &Arc<Link>, forwarder: &Forwarder) -> PeerError {
+        let stop = Arc::new(Stop::new().unwrap());
+        let mut driver = LinkDriver::new(Arc::clone(link), forwarder.clone(), Vec::new(), stop);
+        loop {
+            match driver.transfer(&mut vec![0; 4096]) {
+                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+                Err(reason) => return reason,
+            }
+        }
     }
 
     /// Returns the request bytes that wait to be sent on a connection.
@@ -429,7 +442,7 @@ mod tests {
         forwarder.retire();
         let second = route.pass(b"get b\r\n", false, &waker);
         former.close();
-        former.await_end(&Stop::new().unwrap());
+        former.end_requests();
         assert_eq!(route.take(second, &mut Vec::new()), ForwardOutcome::Pending);
     }
 
@@ -442,12 +455,12 @@ mod tests {
         let mut route = RemoteRoute::new(forwarder.clone(), Conversation::Memcached);
         let (link, _leader) = connected(&forwarder);
         link.retire();
-        let reason = link.read_all(&|_, _| (), Vec::new(), &Stop::new().unwrap());
+        let reason = end_of(&link, &forwarder);
         assert!(matches!(reason, PeerError::Local(LocalError::Replaced)), "{reason}");
         let request = route.pass(b"incr a 1\r\n", false, &waker);
         assert_eq!(requests_on(&link), b"");
         link.close();
-        link.await_end(&Stop::new().unwrap());
+        link.end_requests();
         assert_eq!(route.take(request, &mut Vec::new()), ForwardOutcome::Pending);
     }
 
@@ -464,8 +477,7 @@ mod tests {
         let (end, bytes) = (ReplyEnd::Done, b"END\r\n");
         Frame::Reply { route: number, end, bytes }.write(&mut frame);
         leader.write_all(&frame).unwrap();
-        let stop = Stop::new().unwrap();
-        let reason = former.read_all(&|_, _| (), Vec::new(), &stop);
+        let reason = end_of(&former, &forwarder);
         assert!(matches!(reason, PeerError::Local(LocalError::Replaced)), "{reason}");
         let mut answer = Vec::new();
         assert_eq!(route.take(request, &mut answer), ForwardOutcome::Done);
@@ -484,10 +496,7 @@ mod tests {
         frame.write(&mut bytes);
         leader.write_all(&bytes).unwrap();
         leader.shutdown(std::net::Shutdown::Write).unwrap();
-        let on_refused = |route: &Arc<Mutex<RouteState>>, is_planned: bool| {
-            forwarder.retry_soon(route, is_planned);
-        };
-        let _ = former.read_all(&on_refused, Vec::new(), &Stop::new().unwrap());
+        end_of(former, forwarder);
     }
 
     #[test]
@@ -574,7 +583,7 @@ mod tests {
         let mut earlier = EarlierLinks::default();
         earlier.note_connected(&process, &link);
         forwarder.retire();
-        let reason = link.read_all(&|_, _| (), Vec::new(), &Stop::new().unwrap());
+        let reason = end_of(&link, &forwarder);
         assert!(matches!(reason, PeerError::Local(LocalError::Replaced)), "{reason}");
         assert!(earlier.revive(Some(&process)).is_none());
     }

@@ -177,14 +177,12 @@ impl Topology {
         known.leaders.get(group).filter(|_| known.names_group(group)).cloned()
     }
 
-    /// Returns the local numbers and the names of all other groups that any map so far has listed.
-    pub(crate) fn others(&self) -> Vec<(GroupIndex, String)> {
-        let numbers = 0..self.known().names.len();
-        numbers
-            .zip(&self.known().names)
-            .skip(1)
-            .map(|(n, name)| (number(n), name.clone()))
-            .collect()
+    /// Returns the local numbers and the names of the other groups that any map so far has listed,
+    /// without the first `known` of them.
+    pub(crate) fn others(&self, known: usize) -> Vec<(GroupIndex, String)> {
+        let names = &self.known().names;
+        let others = names.iter().enumerate().skip(1 + known);
+        others.map(|(n, name)| (number(n), name.clone())).collect()
     }
 
     /// Updates the map and the leaders. `requested_at` is the time at which they were requested

@@ -114,6 +114,23 @@ impl Encryption {
         Ok(len)
     }
 
+    /// Encrypts and sends as many bytes as a nonblocking socket accepts. Returns the number of
+    /// encrypted bytes. The last of their records may be unsent: see [`Self::unsent_len`].
+    pub(super) fn write_some(&self, socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        let mut sending = lock(&self.sending);
+        let mut rest = bytes;
+        while sending.send_some(socket)? && !rest.is_empty() {
+            let len = lock(&self.session).encrypt(rest, &mut sending.records)?;
+            rest = rest.get(len..).unwrap_or_default();
+        }
+        Ok(bytes.len() - rest.len())
+    }
+
+    /// Returns the total length of the records that wait for room in a nonblocking socket.
+    pub(super) fn unsent_len(&self) -> usize {
+        lock(&self.sending).records.len()
+    }
+
     /// Sends the TLS alert with the reason why the connection ends. Does nothing if another thread
     /// is sending or an earlier send has failed.
     fn send_alert(&self, socket: &TcpStream) {
@@ -138,6 +155,25 @@ impl RecordSender {
         self.records.clear();
         self.is_broken = false;
         Ok(())
+    }
+
+    /// Sends as many bytes as a nonblocking socket accepts. Returns whether all records are sent.
+    fn send_some(&mut self, mut socket: &TcpStream) -> io::Result<bool> {
+        if self.is_broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        while !self.records.is_empty() {
+            match socket.write(&self.records) {
+                Ok(len) => drop(self.records.drain(..len)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => {
+                    self.is_broken = true;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(true)
     }
 }
 

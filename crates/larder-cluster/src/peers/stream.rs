@@ -12,7 +12,7 @@ use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connection. Threads read and write through `&PeerStream`. At any time, at most one thread
 /// reads and at most one writes.
@@ -85,6 +85,49 @@ impl PeerStream {
         self.socket.set_write_timeout(time)
     }
 
+    /// Makes [`Self::read_some`] and [`StreamWriter::write`] usable on this stream: neither waits.
+    /// Other reads and writes fail where they would wait.
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        self.socket.set_nonblocking(true)
+    }
+
+    /// Reads the bytes that have arrived on a nonblocking stream, at most as many as `bytes` has
+    /// room for. Returns their number, which is 0 at the end of the stream, or `None` if no bytes
+    /// have arrived.
+    pub(crate) fn read_some(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut stream = self;
+        loop {
+            match stream.read(bytes) {
+                Ok(len) => return Ok(Some(len)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends as many bytes as a nonblocking stream accepts. Returns their number.
+    fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(tls) = &self.tls {
+            return tls.write_some(&self.socket, bytes);
+        }
+        let mut len = 0;
+        while let Some(rest) = bytes.get(len..).filter(|rest| !rest.is_empty()) {
+            match (&self.socket).write(rest) {
+                Ok(sent) => len += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(len)
+    }
+
+    /// Returns the number of encrypted bytes that wait for room in a nonblocking stream.
+    fn unsent_len(&self) -> usize {
+        self.tls.as_ref().map_or(0, |tls| tls.unsent_len())
+    }
+
     /// Makes the kernel discard unsent bytes when the connection is closed, and close the
     /// connection if the peer's kernel does not acknowledge sent bytes within `time`. Otherwise,
     /// the kernel could deliver the bytes minutes later, after the end of a partition.
@@ -124,6 +167,43 @@ impl PeerStream {
     /// TLS.
     pub(crate) fn is_certified_as(&self, node: &str) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_certified_as(node))
+    }
+}
+
+/// Writes to a nonblocking stream, and limits the time for which the stream accepts no bytes.
+#[derive(Debug)]
+pub(crate) struct StreamWriter {
+    timeout: Duration,
+    /// The time at which the stream last accepted bytes, and the number of encrypted bytes that
+    /// were still unsent; `None` if the stream has room.
+    blocked: Option<(Instant, usize)>,
+}
+
+impl StreamWriter {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { timeout, blocked: None }
+    }
+
+    /// Sends as many bytes as the stream accepts. Returns their number. With TLS, their last
+    /// records may be sent by a later call, which may have no bytes.
+    ///
+    /// # Errors
+    /// The connection has failed. [`io::ErrorKind::TimedOut`]: it has accepted no bytes for the
+    /// time limit.
+    pub(crate) fn write(&mut self, stream: &PeerStream, bytes: &[u8]) -> io::Result<usize> {
+        let len = stream.write_some(bytes)?;
+        let unsent = stream.unsent_len();
+        if len == bytes.len() && unsent == 0 {
+            self.blocked = None;
+            return Ok(len);
+        }
+        let now = Instant::now();
+        let without_progress = self.blocked.filter(|(_, before)| len == 0 && unsent == *before);
+        let (since, _) = *self.blocked.insert(without_progress.unwrap_or((now, unsent)));
+        if now.duration_since(since) > self.timeout {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(len)
     }
 }
 
@@ -167,7 +247,6 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     use std::net::TcpListener;
     use std::sync::mpsc;
-    use std::time::Instant;
 
     const TIME: Duration = Duration::from_secs(30);
 
