@@ -1,6 +1,7 @@
 """Several groups: slots move between groups with their items."""
 
 import contextlib
+import pathlib
 import signal
 import socket
 import subprocess
@@ -271,3 +272,25 @@ def test_slots_move_while_clients_write_without_a_pause(etcd):
         assert owned(etcd, "busy") == {"0": SLOTS // 2, "1": SLOTS // 2}
         assert client(second.leader()).set("a", "1")
         larder(etcd, "drain", "busy", "1")
+
+
+def thread_names(node):
+    """Returns the sorted names of a node's threads."""
+    tasks = pathlib.Path(f"/proc/{node.server.pid}/task").glob("*/comm")
+    return sorted(task.read_text().strip() for task in tasks)
+
+
+def test_the_number_of_threads_does_not_depend_on_the_number_of_groups(etcd):
+    with cluster(etcd, "threads", 5, 1) as groups:
+        nodes, counts = [node for group in groups for node in group], []
+        many = {f"k{number}": b"v%d" % number for number in range(200)}
+        for number in range(1, 5):
+            larder(etcd, "move", "threads", "--to", str(number))
+            # All nodes connect to the leaders of all groups that own slots.
+            for node in nodes:
+                client(node).set_many(many)
+                assert client(node).get_many(many) == many, node.name
+            # A thread that has connected to a leader ends.
+            wait_until(lambda: "dial leader" not in thread_names(nodes[0]), "all connections")
+            counts.append(thread_names(nodes[0]))
+        assert counts[0] == counts[-1]

@@ -3,7 +3,8 @@
 //! threads depend on the number of groups.
 //!
 //! A connection belongs to one thread, which calls [`Connection::advance`] after socket events,
-//! after calls of the connection's waker, and when the connection's last wait is over.
+//! after calls of the connection's waker, when the connection's last wait is over, and when the node
+//! shuts down.
 
 use super::stop::Stop;
 use super::stream::PeerStream;
@@ -115,7 +116,9 @@ impl EventLoops {
             let stop = Arc::clone(stop);
             let thread = LoopThread { number, bytes: vec![0; READ_LEN] };
             let (connections, again, earliest) = Default::default();
-            let mut event_loop = EventLoop { poll, queue, thread, connections, again, earliest };
+            let is_stopping = false;
+            let mut event_loop =
+                EventLoop { poll, queue, thread, connections, again, earliest, is_stopping };
             runs.push(move || event_loop.run(&stop));
         }
         Ok((Arc::new(Self { queues, reserved: AtomicUsize::new(0) }), runs))
@@ -206,6 +209,8 @@ struct EventLoop {
     again: Vec<usize>,
     /// A lower bound of the times in [`Driven::due`]; `None` without connections.
     earliest: Option<Instant>,
+    /// Whether all connections were advanced since the node started to shut down.
+    is_stopping: bool,
 }
 
 impl EventLoop {
@@ -216,7 +221,7 @@ impl EventLoop {
             let mut ready = std::mem::take(&mut self.again);
             ready.extend(events.iter().map(|event| event.token().0));
             ready.append(&mut self.queue.messages().woken);
-            self.add_due(&mut ready);
+            self.add_due(stop, &mut ready);
             ready.sort_unstable();
             ready.dedup();
             for token in ready {
@@ -265,8 +270,11 @@ impl EventLoop {
         self.queue.is_waiting.store(false, Ordering::SeqCst);
     }
 
-    /// Adds the connections that are due to `ready`.
-    fn add_due(&mut self, ready: &mut Vec<usize>) {
+    /// Adds the connections that are due to `ready`. When the node starts to shut down, all are.
+    fn add_due(&mut self, stop: &Stop, ready: &mut Vec<usize>) {
+        if stop.is_set() && !std::mem::replace(&mut self.is_stopping, true) {
+            ready.extend(self.connections.keys());
+        }
         let now = Instant::now();
         if self.earliest.is_none_or(|earliest| earliest > now) {
             return;
@@ -301,4 +309,160 @@ impl EventLoop {
 
 fn earlier(first: Option<Instant>, second: Instant) -> Option<Instant> {
     Some(first.map_or(second, |first| first.min(second)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handshake::HandshakeLimit;
+    use super::super::stream::StreamWriter;
+    use super::super::stream::tests::{pair, sockets};
+    use super::*;
+    use std::io::{Read, Write};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::JoinHandle;
+
+    const TIME: Duration = Duration::from_secs(30);
+
+    /// Sends back the bytes that it receives.
+    struct Echo {
+        stream: PeerStream,
+        writer: StreamWriter,
+        unsent: Vec<u8>,
+    }
+
+    impl Connection for Echo {
+        fn stream(&self) -> &PeerStream {
+            &self.stream
+        }
+
+        fn advance(&mut self, thread: &mut LoopThread) -> NextStep {
+            let sent = self.writer.write(&self.stream, &self.unsent).unwrap();
+            self.unsent.drain(..sent);
+            if !self.unsent.is_empty() {
+                return NextStep::Wait(TIME);
+            }
+            match self.stream.read_some(&mut thread.bytes) {
+                Ok(Some(0)) | Err(_) => NextStep::End,
+                Ok(Some(len)) => {
+                    self.unsent.extend_from_slice(&thread.bytes[..len]);
+                    NextStep::Again
+                }
+                Ok(None) => NextStep::Wait(TIME),
+            }
+        }
+    }
+
+    /// Reports each call, and waits for `time` after it.
+    struct Reporter {
+        stream: PeerStream,
+        calls: Sender<Instant>,
+        time: Duration,
+        stop: Arc<Stop>,
+    }
+
+    impl Connection for Reporter {
+        fn stream(&self) -> &PeerStream {
+            &self.stream
+        }
+
+        fn advance(&mut self, _thread: &mut LoopThread) -> NextStep {
+            let _ = self.calls.send(Instant::now());
+            if self.stop.is_set() { NextStep::End } else { NextStep::Wait(self.time) }
+        }
+    }
+
+    fn start(count: usize) -> (Arc<EventLoops>, Arc<Stop>, Vec<JoinHandle<()>>) {
+        let stop = Arc::new(Stop::new().unwrap());
+        let (loops, runs) = EventLoops::new(count, &stop).unwrap();
+        (loops, stop, runs.into_iter().map(std::thread::spawn).collect())
+    }
+
+    fn plain_pair() -> (PeerStream, PeerStream) {
+        let (near, far) = sockets();
+        for socket in [&near, &far] {
+            socket.set_read_timeout(Some(TIME)).unwrap();
+        }
+        let stop = Stop::new().unwrap();
+        let limit = HandshakeLimit::new(TIME, &stop);
+        let stream = |socket| PeerStream::accept(socket, None, &limit).unwrap();
+        (stream(near), stream(far))
+    }
+
+    /// Checks that no event is lost: the connection waits for room, for bytes and for both, because
+    /// the client sends more than the sockets hold and reads slowly at first.
+    #[test]
+    fn many_connections_of_one_thread_send_back_all_bytes() {
+        let (loops, stop, threads) = start(1);
+        let sent: Vec<u8> = (0..=250).cycle().take(12 << 20).collect();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (near, far) = if number % 2 == 0 { plain_pair() } else { pair() };
+                far.set_nonblocking().unwrap();
+                let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
+                loops.reserve().drive(Box::new(Echo { stream: far, writer, unsent })).unwrap();
+                let (near, sent) = (Arc::new(near), &sent);
+                let writing = Arc::clone(&near);
+                scope.spawn(move || (&*writing).write_all(sent).unwrap());
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(100));
+                    let mut received = vec![0; sent.len()];
+                    (&*near).read_exact(&mut received).unwrap();
+                    assert!(received == *sent);
+                });
+            }
+        });
+        stop.set();
+        loops.wake();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    fn report(
+        loops: &EventLoops,
+        stop: &Arc<Stop>,
+        time: Duration,
+    ) -> (PeerStream, Waker, Receiver<Instant>) {
+        let ((near, far), (calls, received)) = (plain_pair(), channel());
+        far.set_nonblocking().unwrap();
+        let (place, stop) = (loops.reserve(), Arc::clone(stop));
+        let waker = place.waker.clone();
+        place.drive(Box::new(Reporter { stream: far, calls, time, stop })).unwrap();
+        (near, waker, received)
+    }
+
+    #[test]
+    fn a_connection_advances_after_wakes_and_waits() {
+        let (loops, stop, threads) = start(2);
+        let (_idle, _, _calls) = report(&loops, &stop, TIME);
+        let (_near, waker, calls) = report(&loops, &stop, TIME);
+        let mut last = Instant::now();
+        while let Ok(at) = calls.recv_timeout(Duration::from_millis(200)) {
+            last = at;
+        }
+        for _ in 0..1000 {
+            let woken = Instant::now();
+            waker.wake_by_ref();
+            while last < woken {
+                last = calls.recv_timeout(TIME).expect("a wake is never lost");
+            }
+        }
+        let (_near, _, calls) = report(&loops, &stop, Duration::from_millis(20));
+        let first = calls.recv_timeout(TIME).unwrap();
+        let tenth = calls.iter().nth(9).unwrap();
+        assert!(tenth - first >= Duration::from_millis(100), "{:?}", tenth - first);
+        stop.set();
+        loops.wake();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn no_connection_starts_after_the_loops_have_ended() {
+        let (loops, stop, threads) = start(1);
+        stop.set();
+        loops.wake();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
+        let (_near, far) = plain_pair();
+        let echo = Echo { stream: far, writer, unsent };
+        assert!(loops.reserve().drive(Box::new(echo)).is_err());
+    }
 }

@@ -239,7 +239,7 @@ impl Write for &PeerStream {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::node_tls::NodeTlsFiles;
     use super::super::stop::Stop;
     use super::*;
@@ -271,14 +271,14 @@ mod tests {
         NodeTls::new(&files, None).unwrap()
     }
 
-    fn sockets() -> (TcpStream, TcpStream) {
+    pub(in super::super) fn sockets() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (near, listener.accept().unwrap().0)
     }
 
     /// Returns both ends of a TLS connection, the connecting side first.
-    fn pair() -> (PeerStream, PeerStream) {
+    pub(in super::super) fn pair() -> (PeerStream, PeerStream) {
         let (tls, (near, far)) = (tls(), sockets());
         let stop = Stop::new().unwrap();
         let limit = HandshakeLimit::new(TIME, &stop);
@@ -398,5 +398,27 @@ mod tests {
             assert!(start.elapsed() < TIME / 2);
             slow.join().unwrap();
         });
+    }
+
+    #[test]
+    fn a_nonblocking_write_fails_once_the_peer_has_read_nothing_for_the_time_limit() {
+        let (near, far) = pair();
+        near.set_nonblocking().unwrap();
+        let (piece, timeout) = (bytes(32 << 20), Duration::from_millis(300));
+        let mut writer = StreamWriter::new(timeout);
+        writer.write(&near, &piece).unwrap();
+        // Writes continue while the peer reads, however long this takes.
+        let start = Instant::now();
+        while start.elapsed() < 2 * timeout {
+            (&far).read(&mut [0; 1024]).unwrap();
+            writer.write(&near, &piece).unwrap();
+        }
+        let error = loop {
+            if let Err(error) = writer.write(&near, &piece) {
+                break error;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }
