@@ -276,7 +276,7 @@ def test_slots_move_while_clients_write_without_a_pause(etcd):
 
 def thread_names(node):
     """Returns the sorted names of a node's threads."""
-    tasks = pathlib.Path(f"/proc/{node.server.pid}/task").glob("*/comm")
+    tasks = pathlib.Path(f"/proc/{node.pid}/task").glob("*/comm")
     return sorted(task.read_text().strip() for task in tasks)
 
 
