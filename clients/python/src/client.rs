@@ -238,7 +238,7 @@ impl BaseClient {
         self.look_up_many(keys, |client, keys| client.gets_many(keys), &Self::value_and_cas)
     }
 
-    /// Stores an item, whether or not it exists. Returns True, even with `noreply`.
+    /// Stores an item, whether or not the key already has one. Returns True, even with `noreply`.
     #[pyo3(signature = (key, value, expire = None, noreply = None, flags = None),
         text_signature = "(self, key, value, expire=0, noreply=None, flags=None)")]
     fn set<'py>(

@@ -117,7 +117,7 @@ pub struct ReadParameters {
 /// A read, and the function to call when it completes.
 ///
 /// # Safety
-/// From the start of the read until the call of [`Target::finish`], [`Target::parameters`] must
+/// From the start of the read until the call to [`Target::finish`], [`Target::parameters`] must
 /// return the same values, and only the threads that execute the read may use the bytes that the
 /// parameters describe.
 pub unsafe trait Target: Send + Sync + 'static {

@@ -24,7 +24,7 @@ impl GroupIndex {
     pub const OWN: Self = Self(0);
 }
 
-/// Identifies the requests that one call of [`Route::pass`] has sent.
+/// Identifies the requests that one call to [`Route::pass`] has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardId(pub u64);
 
@@ -111,7 +111,7 @@ pub enum ForwardOutcome {
 /// same outcome. After [`ForwardOutcome::RetryRest`] or [`ForwardOutcome::Close`], all later
 /// requests have the outcome [`ForwardOutcome::Retry`].
 pub trait Route: Send {
-    /// Sends requests. With `more`, the last request is incomplete, and later calls of
+    /// Sends requests. With `more`, the last request is incomplete, and later calls to
     /// [`Route::pass_rest`] send its rest. The route calls `waker` when the outcome of the requests
     /// changes.
     fn pass(&mut self, bytes: &[u8], more: bool, waker: &Waker) -> ForwardId;

@@ -39,7 +39,7 @@ struct Wait {
 
 /// The maximum number of reads, walk steps and acknowledgements that may be pending together.
 const READS_MAX: usize = 256;
-/// The thread that completes reads pauses for at most this long between two calls of
+/// The thread that completes reads pauses for at most this long between two calls to
 /// [`Storage::complete`].
 const READ_TIME_MAX: Duration = Duration::from_millis(2);
 
@@ -169,7 +169,7 @@ pub struct Walk<W> {
     wait: Option<Arc<Wait>>,
 }
 
-/// The position of changes that have to be acknowledged. The first call of `ack_state` starts the
+/// The position of changes that have to be acknowledged. The first call to `ack_state` starts the
 /// wait. If `READS_MAX` waits are under way, a later call starts the wait.
 #[derive(Debug, Default)]
 pub struct Position(OnceLock<Arc<Wait>>);

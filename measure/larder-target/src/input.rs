@@ -38,7 +38,7 @@ impl Input {
         self.wanted = wanted;
     }
 
-    /// Returns the free space for the next read, which is never empty. After a call of
+    /// Returns the free space for the next read, which is never empty. After a call to
     /// [`want`](Self::want), the space has room for the missing bytes of the next reply.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {

@@ -59,7 +59,7 @@ fn play(case: &Case, target: &mut impl Target, cut: usize) -> Result<(), String>
 
 struct Harness<'t, T> {
     target: &'t mut T,
-    /// Maximum number of bytes per call of [`Target::send`].
+    /// Maximum number of bytes per call to [`Target::send`].
     cut: usize,
     peers: BTreeMap<usize, Peer>,
     /// The received CAS values by name.

@@ -298,6 +298,7 @@ class FlashCampaign(Campaign):
         failures, self.totals = self.totals.failures, totals
         if failures:
             self.totals.verdicts["lost"] += 1
+            self.totals.fail(self.number, f"{failures} replies under load show a lost item")
             for key in keys:
                 key.states, key.evicts = states[key], True
             super().follow(script, chunks, played, flush)

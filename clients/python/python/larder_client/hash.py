@@ -303,7 +303,7 @@ class HashClient:
         call: Callable[[Client | PooledClient, list[Key]], None],
         skip: Callable[[list[Key]], None],
     ) -> None:
-        """Calls each server with its keys. Calls `skip` with the keys of servers that were skipped or whose exceptions
+        """Calls `call` for each server with its keys. Calls `skip` with the keys of servers that were skipped or whose exceptions
         were ignored."""
         attempts = Attempts()
         batches, unassigned = grouped(keys, lambda key: self._name_for_batch(key, attempts))

@@ -190,7 +190,7 @@ struct RoleLog {
     /// whether the log has reported it. `None` if the leader has a lease or sends heartbeats, or if
     /// this node does not follow.
     lease_lapse: Option<(Instant, bool)>,
-    /// Whether this leader had used up its CAS values at the last call of `note_cas`.
+    /// Whether this leader had used up its CAS values at the last call to `note_cas`.
     lacks_cas: bool,
 }
 

@@ -73,7 +73,7 @@ impl Files {
         self.is_direct
     }
 
-    /// Returns the id that the last call of [`Files::set_id`] has written to the headers. Returns
+    /// Returns the id that the last call to [`Files::set_id`] has written to the headers. Returns
     /// `None` if a header is missing or damaged, or if it was written for a different number, order
     /// or size of the files, or for a different page length.
     #[must_use]

@@ -147,8 +147,8 @@ impl Connections {
         close_one(&mut self.open(), idle_min, Duration::ZERO).is_some()
     }
 
-    /// Closes an idle or slow connection at once, to make room for a new one. A connection without
-    /// any request stays open for [`LONG_IDLE`]. The memory is released when the connection's task
+    /// Closes an idle or slow connection at once, to make room for a new one. A connection that
+    /// has had no request yet stays open for at least [`LONG_IDLE`]. The memory is released when the connection's task
     /// has ended. Returns false if no connection may be closed.
     pub(crate) fn close_for_new(&self) -> bool {
         let idle_min = IdleMin { new: LONG_IDLE, used: Duration::ZERO };

@@ -157,8 +157,8 @@ pub(crate) enum ReplyEffect {
 }
 
 impl ReplyEffect {
-    /// Returns whether the fast path can write this effect. The fast path can use an item's
-    /// content, but not its access history.
+    /// Returns whether the fast path can write what this effect adds to the reply. The fast path
+    /// can use an item's content, but not its access history.
     pub(super) const fn is_fast(self) -> bool {
         matches!(
             self,

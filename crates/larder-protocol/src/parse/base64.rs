@@ -20,7 +20,7 @@ impl<'b> Key<'b> {
 
 /// Decodes a key; `None` if `encoded` is empty, malformed or too long.
 pub(crate) fn decode<'k>(encoded: &[u8], scratch: &'k mut [u8; KEY_LEN_MAX]) -> Option<&'k [u8]> {
-    // The decoder requires space for three bytes of the last group, even if padding makes this
+    // The decoder requires space for a full last group (three bytes), even if padding makes this
     // group shorter.
     let mut room = [0; KEY_LEN_MAX + 3];
     let len = STANDARD.decode_slice(encoded, &mut room).ok().filter(|&len| len > 0)?;

@@ -121,8 +121,8 @@ pub(crate) fn get(key: &[u8], retrieval: Retrieval, last: bool) -> Request<'_> {
     Request::Get(Get { touch, format, ..Get::classic(key) })
 }
 
-/// Parses a line other than a retrieval. `body` is the input after the line, `consumed` the length
-/// of the line.
+/// Parses a line other than a retrieval. `body` is the input after the line. `consumed` is the
+/// length of the line, including the line end that `line` lacks.
 #[inline]
 pub(crate) fn parse<'b>(line: &'b [u8], body: &'b [u8], consumed: usize) -> Parsed<'b> {
     let command_len = memchr::memchr(b' ', line).unwrap_or(line.len());

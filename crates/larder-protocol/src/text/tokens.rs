@@ -18,7 +18,7 @@ impl<'b> Iterator for Tokens<'b> {
 }
 
 /// Returns the number of bytes before the first space. Tests eight bytes at a time. Tokens are
-/// short, so a call of `memchr` for each token would cost more than the rest of the parsing.
+/// short, so a call to `memchr` for each token would cost more than the rest of the parsing.
 #[inline]
 fn token_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<8>();

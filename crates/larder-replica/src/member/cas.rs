@@ -30,7 +30,7 @@ const SAMPLES_AHEAD: u64 = 10;
 /// further ranges.
 #[derive(Debug, Default)]
 pub(crate) struct CasReserve {
-    /// The lowest value that this process had not drawn at the last call of
+    /// The lowest value that this process had not drawn at the last call to
     /// [`CasReserve::note_next`].
     next: u64,
     /// The highest range end that this member has read from a record or received in a heartbeat.

@@ -99,7 +99,7 @@ pub struct Member {
     next_read: Millis,
     /// The send time of the last request to the coordinator.
     requested_at: Millis,
-    /// The pauses between calls of [`Member::next`].
+    /// The pauses between calls to [`Member::next`].
     pauses: PauseWatch,
     /// The send time of the last request whose reply showed that this member leads; 0 before the
     /// first.

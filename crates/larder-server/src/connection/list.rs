@@ -39,7 +39,7 @@ pub struct Connections {
 /// The tracker's memory limit is the memory limit of all connections divided by this number.
 pub(crate) const TRACKER_SHARE: usize = 4;
 
-/// The maximum number of connections that one call of [`Connections::offer_room`] wakes. The number
+/// The maximum number of connections that one call to [`Connections::offer_room`] wakes. The number
 /// is small, because each woken connection may take all of the free memory.
 const ROOM_WAITERS_WOKEN: usize = 16;
 

@@ -261,12 +261,12 @@ impl<C: Conversation> Connection<C> {
         change
     }
 
-    /// Returns whether the connection held memory at the last call of [`Self::held_change`].
+    /// Returns whether the connection held memory at the last call to [`Self::held_change`].
     pub(crate) fn is_holding(&self) -> bool {
         self.held != HeldBytes::default()
     }
 
-    /// Returns whether the connection held cache memory at the last call of [`Self::held_change`].
+    /// Returns whether the connection held cache memory at the last call to [`Self::held_change`].
     pub(crate) fn is_holding_cache(&self) -> bool {
         self.held.leased > 0 || self.held.uploaded > 0
     }

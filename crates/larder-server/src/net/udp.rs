@@ -235,7 +235,7 @@ struct Exchange<E: Engine> {
     timer: RequestTimer,
 }
 
-/// The state of an exchange after a call of [`Exchange::advance`].
+/// The state of an exchange after a call to [`Exchange::advance`].
 enum ExchangeState {
     /// All commands are answered, and the replies are sent or dropped.
     Done,

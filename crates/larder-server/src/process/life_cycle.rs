@@ -37,7 +37,7 @@ pub struct LifeCycle {
 
 impl LifeCycle {
     /// Creates the life cycle of a new server. Also returns the receiving end of its socket pair,
-    /// which becomes readable at a signal or a call of [`Self::wake`].
+    /// which becomes readable at a signal or a call to [`Self::wake`].
     ///
     /// # Errors
     /// The system has no free file descriptors.

@@ -23,7 +23,7 @@ impl Watchdog {
         Self { timeout: sd_notify::watchdog_enabled(), notified: Instant::now() }
     }
 
-    /// Returns the maximum interval between two calls of [`Watchdog::notify`], or `None` without a
+    /// Returns the maximum interval between two calls to [`Watchdog::notify`], or `None` without a
     /// watchdog.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
@@ -47,7 +47,7 @@ impl Watchdog {
     }
 }
 
-/// Notifies systemd before and after a call of `reload`.
+/// Notifies systemd before and after a call to `reload`.
 pub fn reloading(reload: impl FnOnce()) {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now());

@@ -13,8 +13,7 @@ pub struct ExcessMemory {
     /// disconnects stalled peers.
     pub uploaded: usize,
     /// The number of bytes by which uploads exceed a second, higher share. While it is not 0, the
-    /// server disconnects peers that upload, even if they are not stalled, so that it need not
-    /// refuse new uploads.
+    /// server disconnects even uploading peers that are not stalled, to avoid refusing new uploads.
     pub uploaded_by_any: usize,
 }
 

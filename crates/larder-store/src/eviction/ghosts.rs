@@ -12,7 +12,7 @@
 //! eight younger ghosts fill its bucket.
 //!
 //! There are only 16 epoch numbers, which are reused. Outdated ghosts therefore have to be cleared
-//! before the number of their epoch is used again. Each call of [`GhostClock::count_evictions`]
+//! before the number of their epoch is used again. Each call to [`GhostClock::count_evictions`]
 //! returns the buckets to sweep next, so that the whole table is swept once in 4 epochs.
 #![expect(clippy::cast_possible_truncation, reason = "ghosts are cut out of a word")]
 

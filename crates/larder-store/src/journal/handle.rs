@@ -201,7 +201,7 @@ impl<E: Engine> Batches for JournaledHandle<E> {
         self.batches.store(batch, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.term = self.journals.acks().term();
-        // Reset these fields, because the previous batch may have ended without a call of
+        // Reset these fields, because the previous batch may have ended without a call to
         // `ack_position`.
         (self.waits_for, self.paced) = (None, None);
         self.engine.begin_batch(now);

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Duration of `load` in seconds, for each number of threads
     #[arg(long, default_value = "1", value_parser = secs)]
     pub secs: Duration,
-    /// Number of calls of `many`, for each number of keys
+    /// Number of calls to `many`, for each number of keys
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub calls: u32,
     /// Print lines of CSV instead of tables

@@ -206,7 +206,7 @@ pub(crate) fn figures(outcome: &Outcome, runs: &[Measured], percentiles: &[f64])
     text
 }
 
-/// Returns a row for each of several servers; empty with one server.
+/// Returns a heading and a row for each server. Empty if there is only one server.
 pub(crate) fn servers(outcome: &Outcome) -> String {
     let longest = outcome.servers.iter().map(|server| server.address.len()).max();
     let Some(width) = longest else { return String::new() };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Collected {
     pub(super) all: LoadStats,
     by_second: Vec<Second>,
-    /// The statistics since the last call of `progress`.
+    /// The statistics since the last call to `progress`.
     recent: Second,
     threads: usize,
     reports: usize,

@@ -276,7 +276,7 @@ fn connections_are_added_in_steps() {
         let load = scope.spawn(|| server.load(line));
         let mut accepted = Vec::new();
         while !load.is_finished() {
-            // Each call of `connections_accepted` also opens a connection.
+            // Each call to `connections_accepted` also opens a connection.
             let number = connections_accepted(&server) - before;
             accepted.push(number - 1 - accepted.len() as u64);
             std::thread::sleep(Duration::from_millis(20));

@@ -270,7 +270,7 @@ pub enum Outcome {
     Done = 1,
     /// There is no such item.
     NotFound = 2,
-    /// There is an item although the condition is absent, or the item has changed since the client read its CAS.
+    /// The request had the condition `absent`, but there is an item; or the item has changed since the client read its CAS.
     Exists = 3,
 }
 impl Outcome {

@@ -6,7 +6,7 @@ use larder_store::cache::Cache as _;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-/// The outcomes of the next calls of [`Route::pass`], in order.
+/// The outcomes of the next calls to [`Route::pass`], in order.
 type Outcomes = Arc<Mutex<Vec<ForwardOutcome>>>;
 
 /// A server that the test shares with the routes to it.
@@ -32,7 +32,7 @@ struct Requests {
     is_complete: bool,
     answer: Option<Vec<u8>>,
     outcome: ForwardOutcome,
-    /// The number of further calls of [`Route::take`], up to and including the first call that may
+    /// The number of further calls to [`Route::take`], up to and including the first call that may
     /// return the reply.
     delay: usize,
 }

@@ -33,9 +33,9 @@ struct MovingLeader {
     polls: usize,
     batches: VecDeque<Batch>,
     next: u64,
-    /// The number of calls of [`Route::has_room`].
+    /// The number of calls to [`Route::has_room`].
     room_checks: usize,
-    /// Whether the last call of [`Route::has_room`] returned true, and the session has sent no
+    /// Whether the last call to [`Route::has_room`] returned true, and the session has sent no
     /// piece since.
     has_room: bool,
 }
@@ -340,7 +340,7 @@ fn a_value_that_a_leader_receives_reaches_the_next_leader(engine: TestEngine) {
 /// A key moves to this server and immediately away again. This server starts to store the sent
 /// bytes itself, and then sends them to the next leader.
 fn a_value_that_moves_twice_is_stored(engine: TestEngine) {
-    /// A shard map that assigns the keys to this group in only one call of `group_of`, after the
+    /// A shard map that assigns the keys to this group in only one call to `group_of`, after the
     /// last move.
     struct Twice(Moves, Cell<bool>);
     impl GroupMap for Twice {

@@ -20,7 +20,7 @@ only_the_owner_answers_forwarded_requests }
 /// A shard map that assigns keys to groups by their last byte.
 struct ByLastByte {
     groups: u16,
-    /// The number of calls of `version`; stays 0 unless `is_moving`.
+    /// The number of calls to `version`; stays 0 unless `is_moving`.
     moves: Cell<u64>,
     is_moving: bool,
 }

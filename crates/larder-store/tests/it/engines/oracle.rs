@@ -4,8 +4,7 @@ use super::common::{OVERHEAD, START, Seen};
 use larder_store::{Access, Attributes, Lookup, NewCas, Now, Seconds};
 use std::collections::{HashMap, HashSet};
 
-/// Returns the bytes of a key. Some keys have the minimum length, some the maximum, and some 255 or
-/// 256 bytes.
+/// Returns the bytes of a key. The lengths include the minimum, the maximum, and lengths around 256.
 pub(crate) fn name(key: u8) -> Vec<u8> {
     let len = [1, 1, 250, 255, 256, 257, 700, 1024][usize::from(key % 8)];
     vec![key; len]
