@@ -166,7 +166,7 @@ impl PeerListener {
             (Purpose::Forward, Some(membership)) => {
                 let Membership { answerer, loops, .. } = membership;
                 link.map_or(Ok(()), |link| {
-                    answerer.serve(stream, link, name, loops.reserve(), &self.stop)
+                    answerer.serve(stream, link, name, loops.entry(), &self.stop)
                 })
             }
             (Purpose::Import(slots), Some(Membership { group, .. })) => {

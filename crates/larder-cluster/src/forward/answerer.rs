@@ -8,7 +8,7 @@ use crate::error::{LocalError, PeerError, Timeout, Violation};
 use crate::group::Group;
 use crate::node::Node;
 use crate::peers::{
-    AdmittedLink, Connection, HEARTBEAT_INTERVAL, HeartbeatSchedule, LoopPlace, LoopThread,
+    AdmittedLink, Connection, HEARTBEAT_INTERVAL, HeartbeatSchedule, LoopEntry, LoopThread,
     NextStep, PeerStream, Stop, StreamWriter,
 };
 use larder_operations::{Counters, OpContext, Subscription};
@@ -180,12 +180,12 @@ impl Answerer {
         stream: PeerStream,
         link: AdmittedLink,
         name: String,
-        place: LoopPlace,
+        entry: LoopEntry,
         stop: &Arc<Stop>,
     ) -> Result<(), PeerError> {
         stream.set_nonblocking()?;
         let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-        let waker = place.waker.clone();
+        let waker = entry.waker.clone();
         let peer = Conversations {
             answerer: Arc::clone(self),
             all: HashMap::new(),
@@ -201,7 +201,7 @@ impl Answerer {
         };
         let (input, unsent, heartbeats) = Default::default();
         let (writer, stop) = (StreamWriter::new(WRITE_TIMEOUT), Arc::clone(stop));
-        place.drive(Box::new(AnswererConnection {
+        entry.drive(Box::new(AnswererConnection {
             stream,
             link,
             name,

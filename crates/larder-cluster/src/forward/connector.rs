@@ -211,12 +211,12 @@ impl Connector {
         // reported it as failed.
         stream.discard_late_bytes(WRITE_TIMEOUT)?;
         let leases = LinkLeases::new(identity.time, millis(handshake_time), boot_millis());
-        let (place, tracker) = (loops.reserve(), self.forwarder.0.tracker.clone());
-        let link = Arc::new(Link::new(stream, tracker, leases, place.waker.clone()));
+        let (entry, tracker) = (loops.entry(), self.forwarder.0.tracker.clone());
+        let link = Arc::new(Link::new(stream, tracker, leases, entry.waker.clone()));
         // The leader executes no change before it has a lease.
         link.renew_lease(None);
         let (forwarder, stop) = (self.forwarder.clone(), Arc::clone(stop));
-        place.drive(Box::new(LinkDriver::new(Arc::clone(&link), forwarder, rest, stop)))?;
+        entry.drive(Box::new(LinkDriver::new(Arc::clone(&link), forwarder, rest, stop)))?;
         Ok(link)
     }
 

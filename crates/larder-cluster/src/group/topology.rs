@@ -178,10 +178,10 @@ impl Topology {
     }
 
     /// Returns the local numbers and the names of the other groups that any map so far has listed,
-    /// without the first `known` of them.
-    pub(crate) fn others(&self, known: usize) -> Vec<(GroupIndex, String)> {
+    /// without the first `skipped` of them.
+    pub(crate) fn others(&self, skipped: usize) -> Vec<(GroupIndex, String)> {
         let names = &self.known().names;
-        let others = names.iter().enumerate().skip(1 + known);
+        let others = names.iter().enumerate().skip(1 + skipped);
         others.map(|(n, name)| (number(n), name.clone())).collect()
     }
 

@@ -73,11 +73,6 @@ impl Encryption {
         Ok(Self { sending: Mutex::default(), session: Mutex::new(session) })
     }
 
-    /// Returns whether a read can return buffered bytes without reading from the socket.
-    pub(super) fn has_buffered(&self) -> bool {
-        lock(&self.session).has_buffered()
-    }
-
     /// Returns whether the peer's certificate is for the node of this name.
     pub(super) fn is_certified_as(&self, node: &str) -> bool {
         lock(&self.session).is_certified_as(node)

@@ -56,12 +56,12 @@ pub(crate) struct LoopThread {
 /// The event loops of a node.
 pub(crate) struct EventLoops {
     queues: Vec<Arc<LoopQueue>>,
-    /// The number of places that were reserved so far.
-    reserved: AtomicUsize,
+    /// The number of entries so far.
+    entries: AtomicUsize,
 }
 
-/// A place for a connection in an event loop.
-pub(crate) struct LoopPlace {
+/// The entry of one connection in an event loop.
+pub(crate) struct LoopEntry {
     queue: Arc<LoopQueue>,
     token: usize,
     /// Makes the event loop advance the connection.
@@ -121,18 +121,18 @@ impl EventLoops {
                 EventLoop { poll, queue, thread, connections, again, earliest, is_stopping };
             runs.push(move || event_loop.run(&stop));
         }
-        Ok((Arc::new(Self { queues, reserved: AtomicUsize::new(0) }), runs))
+        Ok((Arc::new(Self { queues, entries: AtomicUsize::new(0) }), runs))
     }
 
-    /// Reserves a place for a connection, in the event loops in turn.
+    /// Creates the entry of a new connection, in the event loops in turn.
     ///
     /// # Panics
     /// There are no event loops.
-    pub(crate) fn reserve(&self) -> LoopPlace {
-        let token = self.reserved.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn entry(&self) -> LoopEntry {
+        let token = self.entries.fetch_add(1, Ordering::Relaxed);
         let queue = Arc::clone(&self.queues[token % self.queues.len()]);
         let waker = Waker::from(Arc::new(ConnectionWaker { queue: Arc::clone(&queue), token }));
-        LoopPlace { queue, token, waker }
+        LoopEntry { queue, token, waker }
     }
 
     /// Wakes all threads, so that they notice that the node shuts down.
@@ -141,7 +141,7 @@ impl EventLoops {
     }
 }
 
-impl LoopPlace {
+impl LoopEntry {
     /// Starts to drive a connection.
     ///
     /// # Errors
@@ -399,7 +399,7 @@ mod tests {
                 let (near, far) = if number % 2 == 0 { plain_pair() } else { pair() };
                 far.set_nonblocking().unwrap();
                 let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
-                loops.reserve().drive(Box::new(Echo { stream: far, writer, unsent })).unwrap();
+                loops.entry().drive(Box::new(Echo { stream: far, writer, unsent })).unwrap();
                 let (near, sent) = (Arc::new(near), &sent);
                 let writing = Arc::clone(&near);
                 scope.spawn(move || (&*writing).write_all(sent).unwrap());
@@ -423,9 +423,9 @@ mod tests {
     ) -> (PeerStream, Waker, Receiver<Instant>) {
         let ((near, far), (calls, received)) = (plain_pair(), channel());
         far.set_nonblocking().unwrap();
-        let (place, stop) = (loops.reserve(), Arc::clone(stop));
-        let waker = place.waker.clone();
-        place.drive(Box::new(Reporter { stream: far, calls, time, stop })).unwrap();
+        let (entry, stop) = (loops.entry(), Arc::clone(stop));
+        let waker = entry.waker.clone();
+        entry.drive(Box::new(Reporter { stream: far, calls, time, stop })).unwrap();
         (near, waker, received)
     }
 
@@ -463,6 +463,6 @@ mod tests {
         let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
         let (_near, far) = plain_pair();
         let echo = Echo { stream: far, writer, unsent };
-        assert!(loops.reserve().drive(Box::new(echo)).is_err());
+        assert!(loops.entry().drive(Box::new(echo)).is_err());
     }
 }

@@ -14,7 +14,7 @@ mod stream;
 
 pub use credentials::Credentials;
 pub(crate) use dial::{Caller, LocalMember, PeerConnection, Target, dial};
-pub(crate) use event_loops::{Connection, EventLoops, LoopPlace, LoopThread, NextStep};
+pub(crate) use event_loops::{Connection, EventLoops, LoopEntry, LoopThread, NextStep};
 pub(crate) use handshake::{HandshakeLimit, handshake_frame, is_silence};
 pub(crate) use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatSchedule};
 pub(crate) use link_registry::{AdmittedLink, LinkRegistry};
