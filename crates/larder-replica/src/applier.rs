@@ -499,6 +499,7 @@ impl<E: Engine> Applier<E> {
             | Frame::LinkHeartbeat { .. }
             | Frame::Lease(_)
             | Frame::TrackAll(_)
+            | Frame::MapRevision(_)
             | Frame::Invalidated(_) => return Err(StreamError::Unexpected),
         }
         Ok(())

@@ -9,7 +9,7 @@ use super::link::{Link, millis};
 use super::owner::OwnerGroup;
 use super::pending::{RouteState, lock};
 use larder_operations::Tracker;
-use larder_replica::Frame;
+use larder_replica::{Frame, Revision};
 use larder_session::ForwardOutcome;
 use larder_support::clock::boot_millis;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,6 +54,9 @@ pub(super) struct State {
     /// Whether this node's last `TrackAll` frame on the connection requested all changes. `None` if
     /// it has sent no such frame since the connection became the current one.
     requests_all: Option<bool>,
+    /// The last `MapRevision` that this node has sent on the connection; `None` if it has sent none
+    /// since the connection became the current one.
+    map_revision: Option<Revision>,
     /// Sessions that wait for a connection.
     waiting: Vec<WaitingSession>,
     /// Whether the node is shutting down. If so, the forwarder opens no further connections.
@@ -89,6 +92,17 @@ impl Forwarder {
         if state.requests_all != Some(all) {
             link.append(&Frame::TrackAll(all));
             state.requests_all = Some(all);
+        }
+    }
+
+    /// Sends the revision of this node's shard map if it has changed.
+    fn send_map_revision(&self, revision: Revision) {
+        let state = &mut *lock(&self.0.state);
+        if let Some(link) = &state.link
+            && state.map_revision != Some(revision)
+        {
+            link.append(&Frame::MapRevision(revision));
+            state.map_revision = Some(revision);
         }
     }
 
@@ -130,6 +144,7 @@ impl Forwarder {
             self.note_leading();
         }
         self.request_changes();
+        self.send_map_revision(group.map_revision());
         if self.0.has_refusals.swap(false, Ordering::AcqRel) {
             group.note_failure();
         }
@@ -161,7 +176,8 @@ impl Forwarder {
         // Ignore a connection that has already failed: its reader may have ended, so no reply would
         // arrive.
         if !lock(&link.output).is_closed {
-            (state.link, state.requests_all) = (Some(Arc::clone(link)), None);
+            state.link = Some(Arc::clone(link));
+            (state.requests_all, state.map_revision) = (None, None);
             self.request_changes_on(state);
         }
     }

@@ -5,7 +5,7 @@
 //!  session ──▶ RemoteRoute (route.rs) ──▶ Link (link.rs) ──▶ LinkDriver (link_driver.rs) ──▶ connection to the leader
 //!                    │                      ▲                                                    │
 //!              RouteState (pending.rs)      └── Connector (connector.rs), one for each group     ▼
-//!                                                                                  AnswererConnection (answerer.rs)
+//!                                                                                  Answerer (answerer/)
 //! ```
 //!
 //! Event loops (`peers/event_loops.rs`) run the drivers of all links and all answerers on a fixed
@@ -18,10 +18,9 @@
 //! the end of a lease (`earlier_links.rs`).
 //!
 //! Answerers also send the keys of changed items that the other node's clients have cached
-//! (`change_relay.rs`).
+//! (`answerer/change_relay.rs`).
 
 mod answerer;
-mod change_relay;
 mod connector;
 mod conversation;
 mod earlier_links;
@@ -33,10 +32,9 @@ mod map_watch;
 mod owner;
 mod pending;
 mod route;
-mod session_host;
 
 pub(crate) use answerer::Answerer;
+pub use answerer::SessionHost;
 pub(crate) use connector::{ConnectorContext, connect_local_group, connect_other_groups};
 pub use forwarder_set::Forwarders;
 pub(crate) use map_watch::MapWatch;
-pub use session_host::SessionHost;

@@ -1,7 +1,7 @@
 //! The forwarder's access to a group: its leader, and events that may change the leader.
 
 use crate::group::Group;
-use larder_replica::{Process, Role};
+use larder_replica::{Process, Revision, Role};
 use std::sync::Arc;
 
 /// A group that owns keys, as seen by its forwarder.
@@ -19,6 +19,9 @@ pub(super) trait OwnerGroup: Send + Sync {
     fn is_transfer_planned(&self) -> bool {
         false
     }
+
+    /// Returns the revision of this node's shard map; 0 if the node has no map yet.
+    fn map_revision(&self) -> Revision;
 
     /// Requests a read of the shard map, because a connection has failed or the peer has refused
     /// requests.
@@ -43,6 +46,10 @@ impl OwnerGroup for LocalGroup {
         self.0.is_transfer_planned()
     }
 
+    fn map_revision(&self) -> Revision {
+        self.0.topology.map_revision()
+    }
+
     fn note_failure(&self) {
         self.0.topology.read_soon();
     }
@@ -62,6 +69,10 @@ impl OwnerGroup for RemoteGroup {
 
     fn needs_no_leader(&self) -> bool {
         !self.local.topology.knows(&self.name)
+    }
+
+    fn map_revision(&self) -> Revision {
+        self.local.topology.map_revision()
     }
 
     fn note_failure(&self) {

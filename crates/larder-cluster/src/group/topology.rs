@@ -29,6 +29,8 @@ pub struct Topology {
     /// The version of `owners` and `is_divided`. It is incremented before and after each change
     /// to them, so it is odd during a change, as in a seqlock.
     version: AtomicU64,
+    /// The revision of the map; 0 before the first read.
+    map_revision: AtomicU64,
     /// The number of slots that this node has imported.
     imported: AtomicU64,
     /// The number of slots that this node has exported.
@@ -77,6 +79,7 @@ impl Topology {
             owners: (0..SLOTS).map(|_| AtomicU16::new(GroupIndex::OWN.0)).collect(),
             is_divided: AtomicBool::new(false),
             version: AtomicU64::new(0),
+            map_revision: AtomicU64::new(0),
             imported: AtomicU64::new(0),
             exported: AtomicU64::new(0),
             known: Mutex::new(TopologyState {
@@ -126,6 +129,11 @@ impl Topology {
     pub(crate) fn map(&self) -> (Option<ShardMap>, Revision) {
         let ownership = &self.known().ownership;
         (ownership.map().cloned(), ownership.revision())
+    }
+
+    /// Returns the revision of the map; 0 before the first read.
+    pub(crate) fn map_revision(&self) -> Revision {
+        self.map_revision.load(Ordering::Acquire)
     }
 
     /// Returns the next planned migration, or `None` if none is planned or this node has no map
@@ -305,6 +313,7 @@ impl Topology {
     fn update_map(&self, state: &mut TopologyState, map: ShardMap, revision: Revision) {
         let has_changed = state.ownership.map().is_some_and(|before| *before != map);
         let exported = state.ownership.update_map(map, revision);
+        self.map_revision.store(state.ownership.revision(), Ordering::Release);
         self.exported.fetch_add(exported as u64, Ordering::Relaxed);
         if has_changed {
             // Requests that were under way at the release of these slots may have read items that

@@ -7,6 +7,7 @@ use super::fields::{
 };
 use super::invalidated::Invalidated;
 use super::state::Batch;
+use crate::group::Revision;
 use crate::slot_set::SlotSet;
 
 /// The version of this format. Both sides of a connection must use the same version.
@@ -224,6 +225,9 @@ pub enum Frame<'b> {
     /// the first such frame, it requests only the keys of items that its clients with near caches
     /// have read.
     TrackAll(bool),
+    /// The revision of the forwarding node's shard map from now on. The leader refuses requests to
+    /// all groups while its own map is newer.
+    MapRevision(Revision),
     /// Items that the forwarding node's clients have read may have changed since.
     Invalidated(Invalidated<'b>),
 }
@@ -377,6 +381,9 @@ impl Frame<'_> {
                 out.extend_from_slice(&received.to_le_bytes());
             }),
             Self::TrackAll(all) => write(out, 29, |out| out.push((*all).into())),
+            Self::MapRevision(revision) => {
+                write(out, 33, |out| out.extend_from_slice(&revision.to_le_bytes()))
+            }
             Self::Invalidated(keys) => keys.write(out),
         }
     }
@@ -493,6 +500,7 @@ fn frame(kind: u8, mut fields: Fields<'_>) -> Option<Frame<'_>> {
             found: fields.number()?,
             is_planned: fields.flag()?,
         },
+        33 => Frame::MapRevision(fields.number()?),
         _ => return None,
     };
     (fields.len() == 0).then_some(frame)
@@ -551,6 +559,7 @@ mod tests {
             Frame::Lease(77),
             Frame::LinkHeartbeat { sent: 78, received: 79 },
             Frame::TrackAll(true),
+            Frame::MapRevision(9),
             Frame::Invalidated(Invalidated { keys: b"\x01\0a\x02\0bc" }),
             Frame::Hello {
                 version: VERSION,

@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | follow | the stream of changes, `Heartbeat` | `Ack`, in a delta sync `ChangedKeys` |
 //! | import | the stream of changes of some slots, `Heartbeat`, `Barrier` | `Ack`, `ReleaseSlots` |
-//! | forward | `Reply`, `Moved`, `Invalidated`, `LinkHeartbeat` | `Open`, `Request`, `Continue`, `Close`, `Lease`, `TrackAll` |
+//! | forward | `Reply`, `Moved`, `Invalidated`, `LinkHeartbeat` | `Open`, `Request`, `Continue`, `Close`, `Lease`, `TrackAll`, `MapRevision` |
 //!
 //! `fields.rs` encodes and decodes headers and fields, `message.rs` the frames, and `state.rs` the
 //! item states in a batch. `changed_keys.rs` contains the keys that a follower sends in a delta

@@ -61,12 +61,11 @@ impl<E: Engine> Session<E> {
             destinations.collect::<ArrayVec<Destination, BATCH_MAX>>()
         });
         if self.is_forwarded {
-            let is_here = |destination: &Destination| {
-                !matches!(destination, Destination::Group(_) | Destination::PerKey)
-            };
-            return match cx.host.owner() == Owner::Local && destinations.iter().all(is_here) {
-                true => ScatterDecision::Local(batch.len()),
-                false => ScatterDecision::Finish(Step::finish(0, Next::NotOwner)),
+            let is_elsewhere = cx.host.owner() != Owner::Local
+                || destinations.iter().any(|destination| self.returns(*destination));
+            return match is_elsewhere {
+                false => ScatterDecision::Local(batch.len()),
+                true => ScatterDecision::Finish(Step::finish(0, Next::NotOwner)),
             };
         }
         let is_remote = |destination: &Destination| {

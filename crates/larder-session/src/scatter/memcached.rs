@@ -31,8 +31,7 @@ impl<E: Engine> Session<E> {
             matches!(destination, Destination::Group(_) | Destination::AllGroups)
         };
         if self.is_forwarded {
-            let is_there = |destination: &Destination| matches!(destination, Destination::Group(_));
-            if destinations.iter().any(is_there) {
+            if destinations.iter().any(|destination| self.returns(*destination)) {
                 return Step::finish(0, Next::NotOwner);
             }
             return self.answer_gathered(cx, &batch, batch_end, input, poll, output, scratch);

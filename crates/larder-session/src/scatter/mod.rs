@@ -2,11 +2,12 @@
 //! replies in request order.
 //!
 //! `memcached.rs` splits batches in memcached's protocols into parts, and `resp/scatter.rs` splits
-//! RESP batches. This file gathers the replies. A part is one request, or one key of a multi-key
+//! RESP batches. `to_all.rs` sends a flush to all groups. This file gathers the replies. A part is one request, or one key of a multi-key
 //! request. Because a part has at most one key, the session can send it to another group if the key
 //! has moved.
 
 mod memcached;
+mod to_all;
 
 use crate::context::{Context, Next, PollState, Step};
 use crate::route::{Conversation, ForwardOutcome, GroupIndex, Owner, Route};
@@ -18,7 +19,6 @@ use larder_protocol::reply::resp as resp_reply;
 use larder_protocol::resp::CommandError;
 use larder_store::Engine;
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// The node that answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +189,7 @@ impl<E: Engine> ScatterGather<E> {
             discards_line: false,
             is_queued: false,
             split: None,
+            to_all: None,
         }
     }
 
@@ -236,6 +237,15 @@ enum PartStep {
 }
 
 impl<E: Engine> Session<E> {
+    /// Returns whether to leave a forwarded request with this destination to the forwarding node.
+    pub(crate) fn returns(&self, destination: Destination) -> bool {
+        match destination {
+            Destination::Group(_) | Destination::PerKey => true,
+            Destination::AllGroups => self.has_old_map,
+            Destination::Local | Destination::Alone => false,
+        }
+    }
+
     /// Waits for the replies to parts, and writes them in order.
     #[cold]
     pub(crate) fn resume_scatter_gather<H: Host>(
@@ -330,7 +340,10 @@ impl<E: Engine> Session<E> {
             PartState::Remote(group, id) => (*group, *id),
             PartState::Local(sending) => {
                 scattered.sending = sending.take().filter(|_| !part.is_dropped);
-                return self.finish_first(scattered, output);
+                return match self.pass_to_new_groups(cx, scattered, input) {
+                    true => PartStep::Continue,
+                    false => self.finish_first(scattered, output),
+                };
             }
             PartState::Refused => return self.finish_first(scattered, output),
             PartState::ConnectionLost => return PartStep::Close,
@@ -471,53 +484,6 @@ impl<E: Engine> Session<E> {
                 part.state = PartState::Refused;
             }
         }
-    }
-
-    /// Sends the request at `at` in the input to all groups. `local` is the reply of this server,
-    /// if it leads its group. If `local` differs from `expected`, the client receives `local`, and
-    /// the other groups receive no request. Otherwise, the client receives the first reply of a
-    /// group that differs from `expected`, or `expected` if there is no such reply.
-    pub(crate) fn pass_to_all_groups<H: Host>(
-        &mut self,
-        cx: &Context<'_, E, H>,
-        (conversation, input): (Conversation, &[u8]),
-        at: Range<usize>,
-        (local, expected): (Option<Vec<u8>>, &[u8]),
-        scattered: &mut ScatterGather<E>,
-    ) {
-        let groups = cx.host.shard_map().map(|map| map.groups()).unwrap_or_default();
-        let is_remote = |group: &GroupIndex| local.is_none() || *group != GroupIndex::OWN;
-        let remote: Vec<GroupIndex> = groups.into_iter().filter(is_remote).collect();
-        let request = || match scattered.is_queued {
-            true => PartBytes::Own(input.get(at.clone()).unwrap_or_default().to_vec()),
-            false => PartBytes::Input(at.clone()),
-        };
-        let (mut is_first, mut parts) = (true, Vec::new());
-        if let Some(local) = local {
-            let mut part = Part::new(request(), PartState::Local(None));
-            let is_right = local == expected;
-            if !is_right || remote.is_empty() {
-                part.answer = local;
-            }
-            parts.push(part);
-            if !is_right {
-                return scattered.parts.extend(parts);
-            }
-            is_first = false;
-        }
-        let last = remote.last().copied();
-        for group in remote {
-            let mut part = Part::new(request(), PartState::Refused);
-            part.continues = !std::mem::take(&mut is_first);
-            part.is_repeatable = false;
-            if Some(group) != last {
-                part.trailer = expected.to_vec();
-            }
-            let id = self.pass(cx, group, conversation, part.bytes(input));
-            part.state = PartState::Remote(group, id);
-            parts.push(part);
-        }
-        scattered.parts.extend(parts);
     }
 
     /// Moves the large value that a part has started to write from the session to the part.

@@ -61,6 +61,9 @@ pub struct Session<E: Engine> {
     /// Whether another node has forwarded the requests of this session. The session does not
     /// forward them again.
     pub(crate) is_forwarded: bool,
+    /// Whether the forwarding node had an older shard map than this server when it sent the
+    /// requests. A request to all groups may then be missing at groups that this map lacks.
+    pub(crate) has_old_map: bool,
 }
 
 /// The state of sessions that wait for slower storage, forward requests, or wait for replicas.
@@ -149,7 +152,7 @@ impl<E: Engine> Session<E> {
         let (parser, pending) = (opening, Pending::Idle);
         let (observed, rare) = (Streams::default(), None);
         let (failed, resp, closes_after_hold) = (false, None, false);
-        let is_forwarded = false;
+        let (is_forwarded, has_old_map) = (false, false);
         Self {
             parser,
             pending,
@@ -160,6 +163,7 @@ impl<E: Engine> Session<E> {
             rare,
             closes_after_hold,
             is_forwarded,
+            has_old_map,
         }
     }
 
@@ -184,6 +188,13 @@ impl<E: Engine> Session<E> {
         }
         session.is_forwarded = true;
         session
+    }
+
+    /// States whether the node that forwards this session's requests had an older shard map than
+    /// this server when it sent them. If so, the session executes no request to all groups: it
+    /// returns [`Next::NotOwner`], and the node sends the request again once it has read the map.
+    pub fn note_old_map(&mut self, is_old: bool) {
+        self.has_old_map = is_old;
     }
 
     /// Returns whether the session returned [`Next::Close`] because the client violated the

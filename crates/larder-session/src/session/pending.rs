@@ -2,7 +2,7 @@
 //! send, a dump, forwarded requests, or input to discard.
 
 use crate::Host;
-use crate::route::{ForwardId, GroupIndex};
+use crate::route::{Conversation, ForwardId, GroupIndex};
 use crate::session::dump::Dump;
 use crate::session::key_scan::KeyScan;
 use crate::session::resp_state::KeyProgress;
@@ -324,6 +324,15 @@ pub(crate) struct ScatterGather<E: Engine> {
     pub(crate) is_queued: bool,
     /// The multi-key RESP command that the parts belong to.
     pub(crate) split: Option<SplitCommand>,
+    /// The request to all groups that the last part ends; `None` without such a request.
+    pub(crate) to_all: Option<RequestToAll>,
+}
+
+/// A request to all groups.
+pub(crate) struct RequestToAll {
+    /// The groups that have received the request.
+    pub(crate) groups: Vec<GroupIndex>,
+    pub(crate) conversation: Conversation,
 }
 
 /// A multi-key RESP command that is split into one command per key. The session sends these

@@ -8,3 +8,4 @@ mod read_only;
 mod replica_reads;
 mod scattering;
 mod server_list;
+mod to_all;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 for_each_engine! { many_groups_reply_like_one_server malformed_requests_are_answered_in_order_by_many_groups requests_follow_moved_keys
-resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups a_part_with_a_result_is_not_sent_again a_request_that_is_sent_again_does_not_pass_a_flush a_replica_answers_no_lookup_behind_a_change_of_its_transaction an_error_ends_the_reply_to_a_line_of_keys flush_all_reaches_all_groups requests_for_a_group_without_a_leader_get_errors
+resp_commands_are_scattered random_resp_commands_are_scattered a_command_on_keys_of_two_groups_is_refused a_transaction_ends_within_a_batch a_multi_key_command_fails_with_one_of_its_parts a_lookup_shows_no_later_change_of_its_pipeline a_connection_closes_after_the_changes_of_all_groups a_part_with_a_result_is_not_sent_again a_request_that_is_sent_again_does_not_pass_a_flush a_replica_answers_no_lookup_behind_a_change_of_its_transaction an_error_ends_the_reply_to_a_line_of_keys requests_for_a_group_without_a_leader_get_errors
 only_the_owner_answers_forwarded_requests }
 
 /// A shard map that assigns keys to groups by their last byte.
@@ -507,23 +507,6 @@ fn an_error_ends_the_reply_to_a_line_of_keys(engine: TestEngine) {
          END\r\n";
     assert_eq!(String::from_utf8_lossy(&replies), expected);
     assert!(!is_closed);
-}
-
-fn flush_all_reaches_all_groups(engine: TestEngine) {
-    for leads in [false, true] {
-        for (request, answer) in [("flush_all", "OK\r\n"), ("flush_all noreply", "")] {
-            let (mut server, leaders) = member(engine, 3, false, &[], usize::MAX);
-            server.host.shard_map = by_last_byte(3);
-            server.host.leads = leads;
-            let sets: Vec<u8> = ["a", "b", "c"].iter().flat_map(|key| set(key, b"5")).collect();
-            let stream = [&sets, request.as_bytes(), b"\r\nget a b c\r\n"].concat();
-            let (replies, _) = Delivery::at_once().run_in(server, TestClient::new(), &stream);
-            let expected = format!("{}{answer}END\r\n", "STORED\r\n".repeat(3));
-            assert_eq!(String::from_utf8_lossy(&replies), expected);
-            let flushes = |at: usize| leaders[at].lock().unwrap().counters.thread.cmd_flush.get();
-            assert_eq!([flushes(0), flushes(1), flushes(2)], [u64::from(!leads), 1, 1]);
-        }
-    }
 }
 
 fn requests_for_a_group_without_a_leader_get_errors(engine: TestEngine) {

@@ -1,24 +1,23 @@
 //! Answers the requests that other nodes forward. Each client connection of a forwarding node has a
 //! session on this node.
 
-use super::change_relay::ChangeRelay;
+mod change_relay;
+mod connection;
+mod session_host;
+
+use self::change_relay::ChangeRelay;
+pub use self::session_host::SessionHost;
 use super::conversation::conversation_of;
-use super::session_host::SessionHost;
-use crate::error::{LocalError, PeerError, Timeout, Violation};
+use crate::error::{LocalError, PeerError, Violation};
 use crate::group::Group;
 use crate::node::Node;
-use crate::peers::{
-    AdmittedLink, Connection, HEARTBEAT_INTERVAL, HeartbeatSchedule, LoopEntry, LoopThread,
-    NextStep, PeerStream, Stop, StreamWriter,
-};
+use crate::peers::Stop;
 use larder_operations::{Counters, OpContext, Subscription};
-use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd};
+use larder_replica::{FRAME_LEN_MAX, Frame, ReplyEnd, Revision};
 use larder_session::{AnsweredPart, Conversation, Next, Session, Settings};
-use larder_store::{Fence, Updates, erased};
-use larder_support::clock::boot_millis;
+use larder_store::{Fence, erased};
 use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -26,14 +25,10 @@ use std::time::{Duration, Instant};
 /// How long a node keeps its connections for forwarded requests open while it shuts down. During
 /// this time, peers can move their requests to the next leader.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// The answerer closes a connection after this time without a new lease.
-const LEASE_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// The interval at which waiting requests check for the end of a leadership transfer.
 const TRANSFER_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The maximum number of reply bytes in one frame.
 const PIECE_LEN: usize = 256 << 10;
-/// The answerer closes a connection that accepts no output for this long.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of frames and woken conversations that the answerer handles before other
 /// connections of its thread get their turn.
 const STEPS_MAX: usize = 1024;
@@ -171,52 +166,6 @@ impl Answerer {
         }
     }
 
-    /// Starts to answer the requests on a connection. `name` is the name of the peer's node.
-    ///
-    /// # Errors
-    /// The connection cannot be driven.
-    pub(crate) fn serve(
-        self: &Arc<Self>,
-        stream: PeerStream,
-        link: AdmittedLink,
-        name: String,
-        entry: LoopEntry,
-        stop: &Arc<Stop>,
-    ) -> Result<(), PeerError> {
-        stream.set_nonblocking()?;
-        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-        let waker = entry.waker.clone();
-        let peer = Conversations {
-            answerer: Arc::clone(self),
-            all: HashMap::new(),
-            woken: Arc::new(WokenRoutes { routes: Mutex::default(), waker }),
-            ready: VecDeque::new(),
-            changes: ChangeRelay::new(&self.node.tracker, &self.host, connection),
-            fence: Arc::clone(&link.fence),
-            awaiting_lease: Vec::new(),
-            awaiting_transfer: Vec::new(),
-            leased_at: Instant::now(),
-            out: Vec::new(),
-            stopped_at: None,
-        };
-        let (input, unsent, heartbeats) = Default::default();
-        let (writer, stop) = (StreamWriter::new(WRITE_TIMEOUT), Arc::clone(stop));
-        entry.drive(Box::new(AnswererConnection {
-            stream,
-            link,
-            name,
-            stop,
-            peer,
-            input,
-            received: 0,
-            heartbeats,
-            writer,
-            unsent,
-            has_more: false,
-        }))?;
-        Ok(())
-    }
-
     /// Answers received requests until the next request is incomplete, or until the conversation
     /// waits, pauses or ends. Appends the reply frames to `out`, and sets the conversation's state.
     fn answer(
@@ -329,116 +278,6 @@ impl Answerer {
     }
 }
 
-/// A connection whose requests this node answers.
-struct AnswererConnection {
-    stream: PeerStream,
-    link: AdmittedLink,
-    name: String,
-    stop: Arc<Stop>,
-    peer: Conversations,
-    /// The received frames that are not handled yet. The last one may be incomplete.
-    input: Vec<u8>,
-    /// The number of bytes received so far.
-    received: u64,
-    heartbeats: HeartbeatSchedule,
-    writer: StreamWriter,
-    /// The output that the stream has not accepted yet.
-    unsent: Vec<u8>,
-    /// Whether complete frames or woken conversations were left for the next call.
-    has_more: bool,
-}
-
-impl AnswererConnection {
-    /// Answers requests. Returns the next step for the connection.
-    ///
-    /// # Errors
-    /// The connection has ended.
-    fn answer(&mut self, thread: &mut LoopThread) -> Result<NextStep, PeerError> {
-        if self.peer.has_ended(&self.stop) {
-            return Ok(NextStep::End);
-        }
-        self.send()?;
-        if !self.link.is_current() {
-            return Err(LocalError::Obsolete.into());
-        }
-        if self.peer.leased_at.elapsed() > LEASE_SILENCE_MAX {
-            return Err(Timeout::Lease.into());
-        }
-        if !self.unsent.is_empty() {
-            // Answer no further requests until the peer has read these replies.
-            return Ok(NextStep::Wait(HEARTBEAT_INTERVAL));
-        }
-        let has_received = !self.has_more && self.receive(&mut thread.bytes)?;
-        self.answer_some(thread.number)?;
-        self.send()?;
-        let is_blocked = !self.unsent.is_empty();
-        if !is_blocked && (self.has_more || has_received) {
-            return Ok(NextStep::Again);
-        }
-        Ok(NextStep::Wait(self.peer.wait_time(self.heartbeats.left())))
-    }
-
-    /// Receives bytes. Returns whether more bytes may have arrived.
-    fn receive(&mut self, bytes: &mut [u8]) -> Result<bool, PeerError> {
-        let Some(len) = self.stream.read_some(bytes)? else { return Ok(false) };
-        if len == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.received += len as u64;
-        self.input.extend_from_slice(bytes.get(..len).unwrap_or_default());
-        Ok(true)
-    }
-
-    /// Answers some of the received requests, with the handle to the cache of this number.
-    fn answer_some(&mut self, number: usize) -> Result<(), PeerError> {
-        let answerer = Arc::clone(&self.peer.answerer);
-        let (Some(handle), Some(counters)) =
-            (answerer.handles.get(number), answerer.node.answerer_counters.get(number))
-        else {
-            return Err(LocalError::NoHandle.into());
-        };
-        self.peer.ready.extend(self.peer.woken.take());
-        self.peer.note_transfer_end();
-        let (len, has_more) = {
-            let mut engine = handle.lock().unwrap_or_else(PoisonError::into_inner);
-            engine.set_fence(Some(Arc::clone(&self.link.fence)));
-            self.peer.answer_some(&mut engine, counters, &self.input)?
-        };
-        self.input.drain(..len);
-        self.has_more = has_more;
-        if self.heartbeats.due().is_some() {
-            let received = self.received - self.input.len() as u64;
-            Frame::LinkHeartbeat { sent: boot_millis(), received }.write(&mut self.peer.out);
-        }
-        Ok(())
-    }
-
-    /// Sends output until the stream has no room.
-    fn send(&mut self) -> io::Result<()> {
-        if self.unsent.is_empty() {
-            std::mem::swap(&mut self.unsent, &mut self.peer.out);
-        }
-        let len = self.writer.write(&self.stream, &self.unsent)?;
-        self.unsent.drain(..len);
-        self.unsent.shrink_to(UNSENT_MAX);
-        Ok(())
-    }
-}
-
-impl Connection for AnswererConnection {
-    fn stream(&self) -> &PeerStream {
-        &self.stream
-    }
-
-    fn advance(&mut self, thread: &mut LoopThread) -> NextStep {
-        self.answer(thread).unwrap_or_else(|error| {
-            let name = &self.name;
-            tracing::debug!("the connection of {name} for requests has ended: {error}");
-            NextStep::End
-        })
-    }
-}
-
 /// The conversations of one peer.
 struct Conversations {
     answerer: Arc<Answerer>,
@@ -457,6 +296,8 @@ struct Conversations {
     awaiting_transfer: Vec<u64>,
     /// The time at which the last lease arrived.
     leased_at: Instant,
+    /// The revision of the peer's shard map; 0 before its first `MapRevision`.
+    map_revision: Revision,
     /// Frames that are not sent yet.
     out: Vec<u8>,
     /// The time at which this connection noticed that the node is shutting down; `None` before.
@@ -464,6 +305,31 @@ struct Conversations {
 }
 
 impl Conversations {
+    /// Creates the state of a peer's connection, which has this number. `waker` wakes the
+    /// connection.
+    fn new(answerer: &Arc<Answerer>, fence: &Arc<Fence>, connection: usize, waker: Waker) -> Self {
+        Self {
+            answerer: Arc::clone(answerer),
+            all: HashMap::new(),
+            woken: Arc::new(WokenRoutes { routes: Mutex::default(), waker }),
+            ready: VecDeque::new(),
+            changes: ChangeRelay::new(&answerer.node.tracker, &answerer.host, connection),
+            fence: Arc::clone(fence),
+            awaiting_lease: Vec::new(),
+            awaiting_transfer: Vec::new(),
+            leased_at: Instant::now(),
+            map_revision: 0,
+            out: Vec::new(),
+            stopped_at: None,
+        }
+    }
+
+    /// Adds the woken conversations to those that are handled next.
+    fn take_woken(&mut self) {
+        self.ready.extend(self.woken.take());
+        self.note_transfer_end();
+    }
+
     /// Returns whether the shutdown has lasted for [`DRAIN_MAX`].
     fn has_ended(&mut self, stop: &Stop) -> bool {
         stop.is_set() && self.stopped_at.get_or_insert_with(Instant::now).elapsed() >= DRAIN_MAX
@@ -529,6 +395,7 @@ impl Conversations {
                 self.changes.track_all(all, &mut self.out);
                 self.ready.push_back(CHANGES);
             }
+            Frame::MapRevision(revision) => self.map_revision = revision,
             Frame::Lease(until) => {
                 self.fence.extend(until);
                 self.leased_at = Instant::now();
@@ -555,6 +422,8 @@ impl Conversations {
             self.awaiting_lease.push(route);
             return;
         }
+        let has_old_map = self.map_revision < self.answerer.group.topology.map_revision();
+        conversation.session.note_old_map(has_old_map);
         let cache = (engine, counters, &*self.fence);
         let is_stopping = self.stopped_at.is_some();
         self.answerer.answer(route, conversation, cache, is_stopping, &self.woken, &mut self.out);
