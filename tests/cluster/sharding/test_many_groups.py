@@ -8,12 +8,13 @@ import subprocess
 import threading
 import time
 
+import httpx
 import pytest
 import redis
 
-from group import PAUSE_SECS, Client, Group, client
+from group import PAUSE_SECS, Client, Group, Node, client
 from group import larder as run_larder
-from replicas import ask, keys
+from replicas import ask, keys, read_until
 from server import LARDERD, wait_until
 
 pytestmark = pytest.mark.larder
@@ -294,3 +295,76 @@ def test_the_number_of_threads_does_not_depend_on_the_number_of_groups(etcd):
             wait_until(lambda: "dial leader" not in thread_names(nodes[0]), "all connections")
             counts.append(thread_names(nodes[0]))
         assert counts[0] == counts[-1]
+
+
+class EtcdProxy:
+    """A way to etcd that a test can cut. While it is cut, it closes all connections."""
+
+    def __init__(self, etcd):
+        self.target = httpx.URL(etcd.url)
+        self.is_cut, self.sockets = False, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listener.accept()
+                if self.is_cut:
+                    near.close()
+                    continue
+                far = socket.create_connection((self.target.host, self.target.port))
+                self.sockets += [near, far]
+                for ends in [(near, far), (far, near)]:
+                    threading.Thread(target=self._copy, args=ends, daemon=True).start()
+
+    def _copy(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        self.is_cut = True
+        for end in self.sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def restore(self):
+        self.is_cut = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.cut()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+
+@pytest.mark.parametrize("resp", [False, True])
+def test_a_flush_by_a_node_that_does_not_know_a_new_group_fails(etcd, resp):
+    name = f"old-map-{resp}"
+    with cluster(etcd, name, 2, 1) as (first, second), EtcdProxy(etcd) as proxy:
+        cut_off = Node(proxy, "cut-off", "--cluster", name, "--group", "0", resp=True)
+        first.nodes[cut_off.name] = cut_off
+        first.wait_until_in_sync()
+        request = b"FLUSHALL\r\n" if resp else b"flush_all\r\n"
+
+        def flush():
+            with socket.create_connection(("127.0.0.1", cut_off.resp_port if resp else cut_off.port)) as sock:
+                sock.sendall(request)
+                return read_until(sock, b"\r\n").decode()
+
+        assert "OK" in flush()
+        proxy.cut()
+        larder(etcd, "move", name, "--to", "1")
+        many = {f"k{number}": b"v" for number in range(100)}
+        client(second.leader()).set_many(many)
+        assert "no leader" in flush()
+        proxy.restore()
+        wait_until(lambda: "OK" in flush(), "the map")
+        assert client(second.leader()).get_many(many) == {}
