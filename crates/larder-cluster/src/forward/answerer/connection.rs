@@ -93,11 +93,12 @@ impl AnswererConnection {
             // Answer no further requests until the peer has read these replies.
             return Ok(NextStep::Wait(HEARTBEAT_INTERVAL));
         }
-        let has_received = !self.has_more && self.receive(&mut thread.bytes)?;
+        // Handle all received frames before receiving more. Then bytes may have arrived already.
+        let may_have_bytes = self.has_more || self.receive(&mut thread.bytes)?;
         self.answer_some(thread.number)?;
         self.send()?;
         let is_blocked = !self.unsent.is_empty();
-        if !is_blocked && (self.has_more || has_received) {
+        if !is_blocked && (self.has_more || may_have_bytes) {
             return Ok(NextStep::Again);
         }
         Ok(NextStep::Wait(self.peer.wait_time(self.heartbeats.left())))
