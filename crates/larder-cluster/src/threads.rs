@@ -23,6 +23,9 @@ pub struct NodeThreads {
     /// The event loops for forwarded requests.
     loops: Arc<EventLoops>,
     threads: Vec<JoinHandle<()>>,
+    /// The sockets for peers. They are closed after the last connection: a node takes refused
+    /// connections as the end of this process.
+    listeners: Arc<[TcpListener]>,
     /// The reason why this node has left its group; unset if it has not left.
     leave_reason: Arc<OnceLock<MembershipError>>,
 }
@@ -48,7 +51,8 @@ impl NodeThreads {
         let stop = Arc::new(Stop::new()?);
         let count = if node.group.is_some() { node.answerer_counters.len() } else { 0 };
         let (loops, runs) = EventLoops::new(count, &stop)?;
-        let mut threads = Self { stop, loops, threads: Vec::new(), leave_reason: Arc::default() };
+        let (listeners, leave_reason) = (Arc::from(Vec::new()), Arc::default());
+        let mut threads = Self { stop, loops, threads: Vec::new(), listeners, leave_reason };
         for run in runs {
             threads.spawn("forwarding", run)?;
         }
@@ -78,6 +82,8 @@ impl NodeThreads {
             group.set_journals(&cache.journals);
         }
         let listener = PeerListener::new(node, host, cache, &self.loops, &self.stop);
+        self.listeners = Arc::from(listeners);
+        let listeners = Arc::clone(&self.listeners);
         self.spawn("peer-acceptor", move || listener.accept(&listeners))
     }
 

@@ -297,6 +297,13 @@ def test_the_number_of_threads_does_not_depend_on_the_number_of_groups(etcd):
         assert counts[0] == counts[-1]
 
 
+def ask_at(port, request):
+    """Returns the line that a node sends in reply."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(request)
+        return read_until(sock, b"\r\n").decode()
+
+
 class EtcdProxy:
     """A way to etcd that a test can cut. While it is cut, it closes all connections."""
 
@@ -345,19 +352,20 @@ class EtcdProxy:
         self.listener.close()
 
 
-@pytest.mark.parametrize("resp", [False, True])
-def test_a_flush_by_a_node_that_does_not_know_a_new_group_fails(etcd, resp):
-    name = f"old-map-{resp}"
+@pytest.mark.parametrize("protocol", ["memcached", "resp", "http"])
+def test_a_flush_by_a_node_that_does_not_know_a_new_group_fails(etcd, protocol):
+    name = f"old-map-{protocol}"
     with cluster(etcd, name, 2, 1) as (first, second), EtcdProxy(etcd) as proxy:
-        cut_off = Node(proxy, "cut-off", "--cluster", name, "--group", "0", resp=True)
+        cut_off = Node(proxy, "cut-off", "--cluster", name, "--group", "0", resp=True, http=True)
         first.nodes[cut_off.name] = cut_off
         first.wait_until_in_sync()
-        request = b"FLUSHALL\r\n" if resp else b"flush_all\r\n"
-
         def flush():
-            with socket.create_connection(("127.0.0.1", cut_off.resp_port if resp else cut_off.port)) as sock:
-                sock.sendall(request)
-                return read_until(sock, b"\r\n").decode()
+            if protocol == "http":
+                status = httpx.post(f"http://{cut_off.http_address}/v1/flush", timeout=20).status_code
+                return {204: "OK", 503: "no leader"}.get(status, str(status))
+            if protocol == "resp":
+                return ask_at(cut_off.resp_port, b"FLUSHALL\r\n")
+            return ask_at(cut_off.port, b"flush_all\r\n")
 
         assert "OK" in flush()
         proxy.cut()

@@ -53,8 +53,6 @@ struct Attempts {
     /// The process that the last attempt could not connect to, and the time of its failure.
     failed: Option<(Process, Instant)>,
     earlier: EarlierLinks,
-    /// Whether an attempt is under way.
-    is_dialing: bool,
     /// The thread of the last attempt.
     thread: Option<JoinHandle<()>>,
 }
@@ -111,7 +109,7 @@ impl Connector {
 
     fn follow_leader(self: &Arc<Self>) {
         let (forwarder, attempts) = (&self.forwarder, &mut *lock(&self.attempts));
-        if attempts.is_dialing {
+        if attempts.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
         let leader = self.group.leader();
@@ -147,7 +145,7 @@ impl Connector {
         let (connector, leader) = (Arc::clone(self), process.clone());
         let dial = move || connector.dial(&leader, address.as_deref());
         match std::thread::Builder::new().name("dial leader".to_owned()).spawn(dial) {
-            Ok(thread) => (attempts.is_dialing, attempts.thread) = (true, Some(thread)),
+            Ok(thread) => attempts.thread = Some(thread),
             Err(error) => {
                 tracing::warn!("cannot forward requests: spawning a thread failed: {error}");
                 attempts.failed = Some((process, Instant::now()));
@@ -184,7 +182,6 @@ impl Connector {
                     self.group.note_failure();
                 }
             }
-            attempts.is_dialing = false;
         }
         self.forwarder.tend(&*self.group);
     }

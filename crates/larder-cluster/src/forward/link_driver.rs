@@ -24,6 +24,8 @@ const END_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const BUFFER_LEN_MAX: usize = 1 << 20;
 /// After sending this many bytes of frames, the driver checks for a lease to send.
 const WRITE_LEN: usize = 64 << 10;
+/// After sending about this many bytes, the driver lets other connections of its thread continue.
+const SEND_LEN_MAX: usize = 1 << 20;
 
 /// Drives a connection to a leader until the connection has ended and its requests have results.
 pub(super) struct LinkDriver {
@@ -71,7 +73,7 @@ impl LinkDriver {
     }
 
     /// Receives and sends as much as is possible without waiting. `bytes` is a buffer for received
-    /// bytes. Returns whether more bytes may have arrived.
+    /// bytes. Returns whether more bytes may have arrived, or can be sent.
     ///
     /// # Errors
     /// The reason why the connection ends.
@@ -95,8 +97,8 @@ impl LinkDriver {
         if let Some(reason) = self.link.retirement_end() {
             return Err(reason);
         }
-        self.send()?;
-        Ok(received.is_some())
+        let is_unfinished = self.send()?;
+        Ok(received.is_some() || is_unfinished)
     }
 
     /// Passes the complete frames of the input to their sessions, and grants a lease after a
@@ -131,21 +133,25 @@ impl LinkDriver {
         Ok(())
     }
 
-    /// Sends leases and the output until the stream has no room.
-    fn send(&mut self) -> io::Result<()> {
-        loop {
+    /// Sends leases and the output until the stream has no room, but at most [`SEND_LEN_MAX`] bytes.
+    /// Returns whether the rest can be sent at once.
+    fn send(&mut self) -> io::Result<bool> {
+        let mut total = 0;
+        while total < SEND_LEN_MAX {
             let stream = &self.link.stream;
             let sent = self.writer.write(stream, &self.lease)?;
             self.lease.drain(..sent);
             if !self.lease.is_empty() {
-                return Ok(());
+                return Ok(false);
             }
             let piece = self.sending.get(self.sent..self.piece_end).unwrap_or_default();
-            self.sent += self.writer.write(stream, piece)?;
+            let len = self.writer.write(stream, piece)?;
+            (self.sent, total) = (self.sent + len, total + len);
             if self.sent < self.piece_end || !self.take_piece() {
-                return Ok(());
+                return Ok(false);
             }
         }
+        Ok(true)
     }
 
     /// Takes the granted lease, if any, and the next frames to send. If all frames of `sending` are
@@ -172,6 +178,14 @@ impl LinkDriver {
         }
         waiting.into_iter().for_each(Waker::wake);
         !self.lease.is_empty() || self.piece_end > self.sent
+    }
+}
+
+impl Drop for LinkDriver {
+    /// Ends the connection and its requests, even if the event loop could not drive it to its end.
+    fn drop(&mut self) {
+        self.forwarder.drop_link(&self.link);
+        self.link.end_requests();
     }
 }
 

@@ -313,7 +313,6 @@ impl Topology {
     fn update_map(&self, state: &mut TopologyState, map: ShardMap, revision: Revision) {
         let has_changed = state.ownership.map().is_some_and(|before| *before != map);
         let exported = state.ownership.update_map(map, revision);
-        self.map_revision.store(state.ownership.revision(), Ordering::Release);
         self.exported.fetch_add(exported as u64, Ordering::Relaxed);
         if has_changed {
             // Requests that were under way at the release of these slots may have read items that
@@ -354,6 +353,9 @@ impl Topology {
             // clients have cached.
             self.tracker.note_flush();
         }
+        // Store the revision last: a flush that is sent with this revision must have been sent by the
+        // new map.
+        self.map_revision.store(ownership.revision(), Ordering::Release);
     }
 
     /// Requests a read of the map, and wakes the thread that waits in [`Self::wait_until_due`].

@@ -13,6 +13,7 @@ use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
@@ -291,7 +292,9 @@ impl EventLoop {
 
     fn advance(&mut self, token: usize) {
         let Some(driven) = self.connections.get_mut(&token) else { return };
-        match driven.connection.advance(&mut self.thread) {
+        // A panic ends only this connection. The log already shows it.
+        let advance = AssertUnwindSafe(|| driven.connection.advance(&mut self.thread));
+        match std::panic::catch_unwind(advance).unwrap_or(NextStep::End) {
             NextStep::Again => self.again.push(token),
             NextStep::Wait(time) => {
                 driven.due = Instant::now() + time;
@@ -313,9 +316,8 @@ fn earlier(first: Option<Instant>, second: Instant) -> Option<Instant> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::handshake::HandshakeLimit;
     use super::super::stream::StreamWriter;
-    use super::super::stream::tests::{pair, sockets};
+    use super::super::stream::tests::{pair, plain_pair};
     use super::*;
     use std::io::{Read, Write};
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -375,17 +377,6 @@ mod tests {
         let stop = Arc::new(Stop::new().unwrap());
         let (loops, runs) = EventLoops::new(count, &stop).unwrap();
         (loops, stop, runs.into_iter().map(std::thread::spawn).collect())
-    }
-
-    fn plain_pair() -> (PeerStream, PeerStream) {
-        let (near, far) = sockets();
-        for socket in [&near, &far] {
-            socket.set_read_timeout(Some(TIME)).unwrap();
-        }
-        let stop = Stop::new().unwrap();
-        let limit = HandshakeLimit::new(TIME, &stop);
-        let stream = |socket| PeerStream::accept(socket, None, &limit).unwrap();
-        (stream(near), stream(far))
     }
 
     /// Checks that no event is lost: the connection waits for room, for bytes and for both, because
@@ -451,6 +442,41 @@ mod tests {
         assert!(tenth - first >= Duration::from_millis(100), "{:?}", tenth - first);
         stop.set();
         loops.wake();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    /// Panics when it has received bytes.
+    struct Faulty(PeerStream);
+
+    impl Connection for Faulty {
+        fn stream(&self) -> &PeerStream {
+            &self.0
+        }
+
+        fn advance(&mut self, thread: &mut LoopThread) -> NextStep {
+            assert!(self.0.read_some(&mut thread.bytes).unwrap().is_none(), "a fault");
+            NextStep::Wait(TIME)
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_only_its_connection() {
+        let (loops, stop, threads) = start(1);
+        let (near, far) = plain_pair();
+        far.set_nonblocking().unwrap();
+        loops.entry().drive(Box::new(Faulty(far))).unwrap();
+        (&near).write_all(b"x").unwrap();
+        let end = (&near).read(&mut [0; 1]);
+        assert!(matches!(end, Ok(0) | Err(_)));
+        let (near, far) = plain_pair();
+        far.set_nonblocking().unwrap();
+        let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
+        loops.entry().drive(Box::new(Echo { stream: far, writer, unsent })).unwrap();
+        (&near).write_all(b"x").unwrap();
+        assert_eq!((&near).read(&mut [0; 2]).unwrap(), 1);
+        stop.set();
+        loops.wake();
+        drop(near);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 

@@ -182,10 +182,20 @@ impl Items for CacheItems {
         self.counters.thread.cmd_flush.add(1);
         Box::pin(async move {
             let _active = CountGuard::new(&self.active, 1);
-            let groups = self.view.groups();
-            let flushed = join_all(groups.into_iter().map(|group| self.flush_group(group, at)));
-            if let Some(reason) = flushed.await.into_iter().find_map(Result::err) {
-                abort_request(reason).await
+            let mut flushed = Vec::new();
+            loop {
+                // The shard map may list further groups by now: a group with a newer map returns
+                // the flush until this node has read that map.
+                let mut groups = self.view.groups();
+                groups.retain(|group| !flushed.contains(group));
+                if groups.is_empty() {
+                    return;
+                }
+                let results = join_all(groups.iter().map(|group| self.flush_group(*group, at)));
+                if let Some(reason) = results.await.into_iter().find_map(Result::err) {
+                    abort_request(reason).await
+                }
+                flushed.extend(groups);
             }
         })
     }

@@ -402,9 +402,14 @@ impl<E: Engine> Session<E> {
                 false => PartStep::Close,
             };
         }
-        let is_line = !part.trailer.is_empty() || part.continues;
+        let is_to_all = scattered.to_all.is_some();
+        let is_line = !part.trailer.is_empty() || part.continues || is_to_all;
         let is_right = match part.state {
-            PartState::Remote(..) => part.write_rest(output),
+            PartState::Remote(..) => {
+                // A quiet flush has no reply, so each reply to it is an error.
+                let is_error = !part.is_dropped && (part.has_output || part.answer != part.trailer);
+                part.write_rest(output) && !(is_to_all && is_error)
+            }
             PartState::Local(_) | PartState::Refused | PartState::ConnectionLost => {
                 let is_refused = matches!(part.state, PartState::Refused);
                 if !part.is_dropped {

@@ -29,12 +29,12 @@ impl<E: Engine> Session<E> {
             true => PartBytes::Own(input.get(at.clone()).unwrap_or_default().to_vec()),
             false => PartBytes::Input(at.clone()),
         };
-        if let Some(local) = local.filter(|local| local != expected) {
+        if let Some(local) = local.as_ref().filter(|local| *local != expected) {
             let mut part = Part::new(request(), PartState::Local(None));
-            part.answer = local;
+            part.answer.clone_from(local);
             return scattered.parts.push_back(part);
         }
-        if groups.is_empty() {
+        if groups.is_empty() && local.is_none() {
             return;
         }
         for group in remote {

@@ -32,6 +32,10 @@ const PIECE_LEN: usize = 256 << 10;
 /// The maximum number of frames and woken conversations that the answerer handles before other
 /// connections of its thread get their turn.
 const STEPS_MAX: usize = 1024;
+/// The time after which other connections get their turn. It is checked after every
+/// [`STEPS_PER_CHECK`] frames and conversations.
+const TURN_TIME_MAX: Duration = Duration::from_millis(4);
+const STEPS_PER_CHECK: usize = 8;
 /// A session pauses when its output has this many bytes. After this many reply bytes, a
 /// conversation waits for a `Continue` frame. A single reply may exceed either limit. The bytes of
 /// the output do not count towards the memory limit of connections.
@@ -344,8 +348,12 @@ impl Conversations {
         counters: &Counters,
         input: &[u8],
     ) -> Result<(usize, bool), PeerError> {
-        let (mut at, mut steps) = (0, 0..STEPS_MAX);
-        while self.out.len() < UNSENT_MAX && steps.next().is_some() {
+        let (mut at, started) = (0, Instant::now());
+        for step in 1..=STEPS_MAX {
+            let is_late = step % STEPS_PER_CHECK == 0 && started.elapsed() > TURN_TIME_MAX;
+            if is_late || self.out.len() >= UNSENT_MAX {
+                break;
+            }
             let rest = input.get(at..).unwrap_or_default();
             if let Some((frame, len)) = Frame::read(rest, FRAME_LEN_MAX)? {
                 self.receive(&frame, (engine, counters))?;
