@@ -213,6 +213,23 @@ def test_conditions(http):
     assert http.delete(url, headers={"If-Match": http.get(url).headers["etag"]}).status_code == 204
 
 
+def test_ranges_and_parts(http):
+    url = "/v1/keys/part"
+    assert http.put(url, content=b"0123456789").status_code == 201
+    for wanted in ("bytes=0-3", "bytes=100-"):
+        shown = http.head(url, headers={"Range": wanted})
+        assert (shown.status_code, shown.headers["Content-Length"]) == (200, "10"), wanted
+    part = http.put(url, content=b"abc", headers={"Content-Range": "bytes 5-7/10"})
+    assert part.status_code == 400
+    assert http.get(url).content == b"0123456789"
+    http.put(url, content=b"")
+    for wanted, status in {"bytes=-5": 200, "bytes=-0": 416, "bytes=0-": 416}.items():
+        assert http.get(url, headers={"Range": wanted}).status_code == status, wanted
+    for stored in ("application/json; charset=utf-8", 'application/json;charset="UTF-8"', "application/json"):
+        http.put(url, content=b"{}", headers={"Content-Type": stored})
+        assert http.get(url).headers["Content-Type"] == "application/json", stored
+
+
 def test_numbers_and_expiries(http):
     url = "/v1/keys/n"
     problem(http.post(f"{url}/incr"), 404)

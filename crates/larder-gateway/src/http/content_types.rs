@@ -36,7 +36,7 @@ const TABLE: [&str; 22] = [
 ];
 
 /// Returns the flags for a content type, or 0 if the type is not in the table. A text type without
-/// a charset counts as UTF-8.
+/// a charset counts as UTF-8. For other types, the charset UTF-8 has no effect.
 pub(super) fn flags_of(content_type: &str) -> u32 {
     let normal = |text: &str| -> String {
         let plain = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '"');
@@ -45,7 +45,9 @@ pub(super) fn flags_of(content_type: &str) -> u32 {
     let wanted = normal(content_type);
     let row = TABLE.iter().position(|row| {
         let row = normal(row);
-        row == wanted || row.strip_suffix(";charset=utf-8") == Some(&wanted)
+        row == wanted
+            || row.strip_suffix(";charset=utf-8") == Some(&wanted)
+            || wanted.strip_suffix(";charset=utf-8") == Some(&row)
     });
     row.and_then(|row| u32::try_from(row).ok()).map_or(0, |row| MARK | row)
 }

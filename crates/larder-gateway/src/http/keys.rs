@@ -17,10 +17,10 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use headers::{ContentRange, HeaderMapExt, IfMatch, IfNoneMatch};
 use hyper::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    HeaderValue, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, HeaderValue, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
-use hyper::{HeaderMap, StatusCode};
+use hyper::{HeaderMap, Method, StatusCode};
 use larder_operations::{
     ArithmeticOutcome, Count, CreateNumber, ExpireOutcome, Remove, RemoveOutcome, Store, StoreMode,
     StoreOutcome, Tags,
@@ -32,9 +32,14 @@ use tokio::task::yield_now;
 /// Looks an item up.
 pub(super) async fn get(
     State(app): State<App>,
+    method: Method,
     Key(key): Key,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    if method != Method::GET {
+        // Only GET has ranges (RFC 9110, 14.2).
+        headers.remove(RANGE);
+    }
     let found = loop {
         match app.items.get(&key, true).await {
             LookupOutcome::Found(found) => break found,
@@ -120,6 +125,10 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    if headers.contains_key(CONTENT_RANGE) {
+        // Otherwise, a part of a value would replace the whole value (RFC 9110, 14.5).
+        return Err(Problem::bad_request("A PUT cannot store a part of a value (Content-Range)."));
+    }
     let condition = of_change(&headers)?;
     let names = stored.tags.iter().flat_map(|tags| tags.split(','));
     let new = NewItem {

@@ -24,6 +24,10 @@ pub(super) fn part(
     let Some(range) = text.filter(|_| !is_for_another).and_then(ByteRange::parse) else {
         return Ok(None);
     };
+    if len == 0 && matches!(range, ByteRange::Last(1..)) {
+        // The end of an empty value can be sent, but the reply cannot state its range.
+        return Ok(None);
+    }
     let found = range.within(len);
     match found {
         Some(found) => Ok(Some(found)),

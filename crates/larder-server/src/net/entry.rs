@@ -124,8 +124,20 @@ pub(super) fn security_of<'t>(
 pub(crate) fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bad = || ListenError::Address(text.to_owned());
     let at = host_and_port(text, port)?;
-    let found: Vec<SocketAddr> = at.to_socket_addrs().map_err(|_| bad())?.collect();
+    let found = without_duplicates(at.to_socket_addrs().map_err(|_| bad())?);
     if found.is_empty() { Err(bad()) } else { Ok(found) }
+}
+
+/// Returns the addresses without duplicates, in order. A name may have the same address twice, for
+/// example in `/etc/hosts`, but only one socket can listen on it.
+fn without_duplicates(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut found = Vec::new();
+    for address in addresses {
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    found
 }
 
 /// Returns the port of `*` or `*:PORT` (all addresses), or `None` for other strings. `port` is the
@@ -175,6 +187,13 @@ fn without_brackets(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_with_the_same_address_twice_has_it_once() {
+        let [first, second] = ["127.0.0.1:1", "[::1]:1"].map(|text| text.parse().unwrap());
+        let found = without_duplicates([first, second, first].into_iter());
+        assert_eq!(found, [first, second]);
+    }
 
     #[test]
     fn prefixes_are_separated_from_the_address() {

@@ -1,6 +1,7 @@
 //! Wrappers of operating system calls. The documentation of each function states its behaviour
 //! outside Linux if that differs.
 
+use nix::errno::Errno;
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::Path;
@@ -55,7 +56,13 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
     #[cfg(target_os = "linux")]
     {
         let name = std::ffi::CString::new(name).map_err(|_| UserError::Unknown)?;
-        nix::unistd::initgroups(&name, user.gid).map_err(UserError::Refused)?;
+        match nix::unistd::initgroups(&name, user.gid) {
+            // A user namespace may forbid `setgroups`. memcached then keeps the groups, too.
+            Err(Errno::EPERM) => tracing::warn!(
+                "keeping the supplementary groups: this container does not allow setting them"
+            ),
+            result => result.map_err(UserError::Refused)?,
+        }
     }
     setgid(user.gid).map_err(UserError::Refused)?;
     setuid(user.uid).map_err(UserError::Refused)
@@ -79,7 +86,7 @@ pub enum UserError {
     /// The user does not exist.
     Unknown,
     /// The system does not permit the switch.
-    Refused(nix::errno::Errno),
+    Refused(Errno),
 }
 
 /// Forks into the background, as a new session without a terminal. Changes the working directory to
@@ -99,7 +106,7 @@ pub fn daemonize(keep_directory: bool, keep_streams: bool) -> nix::Result<()> {
 /// Always `ENOTSUP`.
 #[cfg(target_os = "macos")]
 pub fn daemonize(_keep_directory: bool, _keep_streams: bool) -> nix::Result<()> {
-    Err(nix::errno::Errno::ENOTSUP)
+    Err(Errno::ENOTSUP)
 }
 
 /// Raises the core file limit to the maximum that the system allows.
@@ -113,7 +120,7 @@ pub fn allow_core_files() -> nix::Result<()> {
         setrlimit(RLIMIT_CORE, hard, hard)?;
     }
     match getrlimit(RLIMIT_CORE)? {
-        (0, _) => Err(nix::errno::Errno::EPERM),
+        (0, _) => Err(Errno::EPERM),
         _ => Ok(()),
     }
 }
@@ -176,11 +183,11 @@ pub enum LockError {
     /// The user may lock only this number of bytes.
     Limit(u64),
     /// The system call failed.
-    Refused(nix::errno::Errno),
+    Refused(Errno),
 }
 
-impl From<nix::errno::Errno> for LockError {
-    fn from(error: nix::errno::Errno) -> Self {
+impl From<Errno> for LockError {
+    fn from(error: Errno) -> Self {
         Self::Refused(error)
     }
 }
@@ -197,7 +204,7 @@ impl std::fmt::Display for LockError {
 /// Returns whether a process with this ID runs.
 #[must_use]
 pub fn runs(pid: i32) -> bool {
-    use nix::errno::Errno::EPERM;
+    use Errno::EPERM;
     matches!(nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None), Ok(()) | Err(EPERM))
 }
 

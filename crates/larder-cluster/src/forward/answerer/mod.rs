@@ -34,7 +34,7 @@ const PIECE_LEN: usize = 256 << 10;
 const STEPS_MAX: usize = 1024;
 /// The time after which other connections get their turn. It is checked after every
 /// [`STEPS_PER_CHECK`] frames and conversations.
-const TURN_TIME_MAX: Duration = Duration::from_millis(4);
+const ADVANCE_TIME_MAX: Duration = Duration::from_millis(4);
 const STEPS_PER_CHECK: usize = 8;
 /// A session pauses when its output has this many bytes. After this many reply bytes, a
 /// conversation waits for a `Continue` frame. A single reply may exceed either limit. The bytes of
@@ -350,7 +350,7 @@ impl Conversations {
     ) -> Result<(usize, bool), PeerError> {
         let (mut at, started) = (0, Instant::now());
         for step in 1..=STEPS_MAX {
-            let is_late = step % STEPS_PER_CHECK == 0 && started.elapsed() > TURN_TIME_MAX;
+            let is_late = step % STEPS_PER_CHECK == 0 && started.elapsed() > ADVANCE_TIME_MAX;
             if is_late || self.out.len() >= UNSENT_MAX {
                 break;
             }

@@ -15,6 +15,7 @@ use larder_server::log::verbosity::{Verbosity, logs_to_system};
 use larder_server::options::{Options, OptionsError};
 use larder_server::process::version;
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 const LICENCE: &str = "larderd is licensed under the MIT licence or the Apache License, Version 2.0,\n\
@@ -43,40 +44,35 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(
-    clippy::print_stderr,
-    clippy::print_stdout,
-    reason = "help goes to the terminal, not the log"
-)]
 fn print_usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
-        ErrorKind::DisplayHelp => {
-            print!("{error}");
-            ExitCode::SUCCESS
-        }
+        ErrorKind::DisplayHelp => print(&error.to_string()),
         ErrorKind::DisplayVersion => {
-            println!("larder {} (memcached {})", version::LARDER, version::MEMCACHED_LEVEL);
-            ExitCode::SUCCESS
+            print(&format!("larder {} (memcached {})", version::LARDER, version::MEMCACHED_LEVEL))
         }
         _ => {
-            eprint!("{error}");
+            // An error is ignored, because the exit status also shows the failure.
+            let _ = write!(std::io::stderr(), "{error}");
             ExitCode::from(1)
         }
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the output of an option that prints")]
+/// Prints the output of an option. Ignores errors, as memcached does: the reader of a pipe may have
+/// ended.
 fn print(text: &str) -> ExitCode {
-    println!("{text}");
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush());
     ExitCode::SUCCESS
 }
 
-#[expect(clippy::print_stderr, reason = "the log may not have started yet")]
 fn fail(status: u8, message: impl Display) -> ExitCode {
     if logs_to_system() {
         tracing::error!("{message}");
     } else {
-        eprintln!("{message}");
+        // The log may not have started yet. An error is ignored, because the exit status also shows
+        // the failure.
+        let _ = writeln!(std::io::stderr(), "{message}");
     }
     ExitCode::from(status)
 }
