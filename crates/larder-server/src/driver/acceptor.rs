@@ -35,7 +35,6 @@ pub(super) fn serve(
     wakeups: UnixStream,
 ) -> io::Result<()> {
     let accepted = accept(server, &mut workers, listeners, wakeups);
-    systemd::stopping();
     enter(server, Phase::Ended, &workers)?;
     workers.join();
     accepted
@@ -75,7 +74,10 @@ fn accept(
                 // edge-triggered, so those connections cause no new event.
                 Phase::Serving => all = true,
                 Phase::Draining => break,
-                Phase::Ended => return Ok(()),
+                Phase::Ended => {
+                    systemd::stopping();
+                    return Ok(());
+                }
             }
         }
         let ready = events.iter().map(|event| event.token().0);
@@ -86,8 +88,9 @@ fn accept(
     }
     // This is memcached's message.
     tracing::warn!("Gracefully stopping");
+    systemd::stopping();
     drop(listeners);
-    drain(server, workers, &mut poll, &wakeups)
+    drain(server, workers, &mut poll, &wakeups, &mut watchdog)
 }
 
 /// Registers `source` for read events. These report input or new connections. Closing `source` ends
@@ -104,6 +107,7 @@ fn drain(
     workers: &impl Workers,
     poll: &mut Poll,
     wakeups: &UnixStream,
+    watchdog: &mut Watchdog,
 ) -> io::Result<()> {
     enter(server, Phase::Draining, workers)?;
     let start = Instant::now();
@@ -113,6 +117,7 @@ fn drain(
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => life_cycle::drain(&mut &*wakeups),
         }
+        watchdog.notify(server.stall_time());
         if server.life.handle_requests(|| server.reload()) == Phase::Ended {
             break;
         }

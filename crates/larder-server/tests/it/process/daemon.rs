@@ -372,8 +372,14 @@ fn systemd_is_notified_of_every_phase() {
     server.signal(Signal::SIGHUP);
     receives("RELOADING=1");
     receives("READY=1");
-    server.signal(Signal::SIGTERM);
+    // A graceful stop waits for this request, and the watchdog continues meanwhile.
+    let mut stream = server.connect();
+    stream.write_all(b"mn\r\nset half 0 0 4\r\nab").unwrap();
+    stream.read_exact(&mut [0; 4]).unwrap();
+    server.signal(Signal::SIGUSR1);
     receives("STOPPING=1");
+    (0..3).for_each(|_| receives("WATCHDOG=1"));
+    server.signal(Signal::SIGTERM);
     assert_eq!(server.ends().code(), Some(0));
 }
 
