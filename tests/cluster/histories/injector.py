@@ -142,6 +142,7 @@ class Injector(threading.Thread):
             if not node.is_up or not self.has_survivor(node):
                 return
             fault = self.log.begin("kill", node.name)
+            self.bed.records.note_end(node)
             node.kill()
         time.sleep(secs)
         node.start()
@@ -243,6 +244,7 @@ class Injector(threading.Thread):
                     return
                 fault = self.log.begin("restart", node.name, is_planned=True)
                 records.stops[node.name] = time.monotonic()
+                records.note_end(node)
             node.stop()
             node.start()
             fault.end = time.monotonic()

@@ -2,16 +2,29 @@
 
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from history import ACKED, DELETE, EMPTY, FAILED, PENDING, SET, UNKNOWN, UNMET, KeyHistory, TornValue, decode, encode
 from rules import REVERSAL, CAS_REUSED, INVALID, LATE, LOST, TWICE, Conditions, LeaderChange, check
+from testbed import Records
 
 pytestmark = pytest.mark.larder
 
 # The length of values.
 LENGTH = 40
+
+
+def test_a_killed_process_is_no_survivor():
+    """While etcd is down, the `live` key of a killed process remains."""
+    node = SimpleNamespace(name="n1")
+    records = Records([node])
+    records.groups["0"] = ({"in_sync": [{"node": "n1", "boot": "a"}, {"node": "n2", "boot": "b"}]}, 7, 0)
+    records.live = {"n1": "a", "n2": "another"}
+    assert records.in_sync("0") == ["n1"]
+    records.note_end(node)
+    assert records.in_sync("0") == []
 
 
 class Story:

@@ -156,6 +156,8 @@ class Records(threading.Thread):
         self.leader_changes, self.violations = [], []
         # The last record of each group, with its revision and the time at which it was read.
         self.groups, self.live = {}, {}
+        # The processes that were killed or stopped. While etcd is down, their `live` keys remain.
+        self.ended_boots = set()
         # The time of the last SIGTERM to each node.
         self.stops = {}
 
@@ -207,7 +209,12 @@ class Records(threading.Thread):
         if group not in self.groups:
             return []
         members = self.groups[group][0]["in_sync"]
-        return [member["node"] for member in members if self.live.get(member["node"]) == member["boot"]]
+        running = [member for member in members if member["boot"] not in self.ended_boots]
+        return [member["node"] for member in running if self.live.get(member["node"]) == member["boot"]]
+
+    def note_end(self, node):
+        """Records that the process of a node ends."""
+        self.ended_boots.add(self.live.get(node.name))
 
     def leader(self, group):
         """Returns the leader that a group's record names, or None if there is no record."""
