@@ -372,7 +372,7 @@ fn systemd_is_notified_of_every_phase() {
     server.signal(Signal::SIGHUP);
     receives("RELOADING=1");
     receives("READY=1");
-    // A graceful stop waits for this request, and the watchdog continues meanwhile.
+    // During a graceful stop, which waits for this request, the watchdog continues.
     let mut stream = server.connect();
     stream.write_all(b"mn\r\nset half 0 0 4\r\nab").unwrap();
     stream.read_exact(&mut [0; 4]).unwrap();
