@@ -101,6 +101,12 @@ impl LinkDriver {
         Ok(received.is_some() || is_unfinished)
     }
 
+    /// Closes the connection. Its requests still wait until the leader can no longer execute them.
+    fn end(&mut self) {
+        self.forwarder.drop_link(&self.link);
+        self.has_ended = true;
+    }
+
     /// Passes the complete frames of the input to their sessions, and grants a lease after a
     /// heartbeat.
     fn handle_input(&mut self) -> Result<(), PeerError> {
@@ -201,8 +207,7 @@ impl Connection for LinkDriver {
                 Ok(false) => return NextStep::Wait(CHECK_INTERVAL),
                 Err(error) => {
                     tracing::debug!("the connection for forwarded requests has ended: {error}");
-                    self.forwarder.drop_link(&self.link);
-                    self.has_ended = true;
+                    self.end();
                 }
             }
         }
@@ -211,6 +216,11 @@ impl Connection for LinkDriver {
         }
         self.link.end_requests();
         NextStep::End
+    }
+
+    fn end_after_panic(&mut self) -> NextStep {
+        self.end();
+        NextStep::Wait(END_CHECK_INTERVAL)
     }
 }
 

@@ -34,6 +34,11 @@ pub(crate) trait Connection: Send {
     /// few milliseconds. Socket events are edge-triggered: before this method returns
     /// [`NextStep::Wait`], a read must have found no bytes, and unsent bytes must have found no room.
     fn advance(&mut self, thread: &mut LoopThread) -> NextStep;
+
+    /// Ends the connection after a panic of [`Self::advance`].
+    fn end_after_panic(&mut self) -> NextStep {
+        NextStep::End
+    }
 }
 
 /// The next step for a connection.
@@ -294,7 +299,8 @@ impl EventLoop {
         let Some(driven) = self.connections.get_mut(&token) else { return };
         // A panic ends only this connection. The log already shows it.
         let advance = AssertUnwindSafe(|| driven.connection.advance(&mut self.thread));
-        match std::panic::catch_unwind(advance).unwrap_or(NextStep::End) {
+        let step = std::panic::catch_unwind(advance);
+        match step.unwrap_or_else(|_| driven.connection.end_after_panic()) {
             NextStep::Again => self.again.push(token),
             NextStep::Wait(time) => {
                 driven.due = Instant::now() + time;
@@ -373,6 +379,13 @@ mod tests {
         }
     }
 
+    /// Drives a connection that sends back the bytes that it receives.
+    fn drive_echo(loops: &EventLoops, stream: PeerStream) -> io::Result<()> {
+        stream.set_nonblocking()?;
+        let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
+        loops.entry().drive(Box::new(Echo { stream, writer, unsent }))
+    }
+
     fn start(count: usize) -> (Arc<EventLoops>, Arc<Stop>, Vec<JoinHandle<()>>) {
         let stop = Arc::new(Stop::new().unwrap());
         let (loops, runs) = EventLoops::new(count, &stop).unwrap();
@@ -388,9 +401,7 @@ mod tests {
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let (near, far) = if number % 2 == 0 { plain_pair() } else { pair() };
-                far.set_nonblocking().unwrap();
-                let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
-                loops.entry().drive(Box::new(Echo { stream: far, writer, unsent })).unwrap();
+                drive_echo(&loops, far).unwrap();
                 let (near, sent) = (Arc::new(near), &sent);
                 let writing = Arc::clone(&near);
                 scope.spawn(move || (&*writing).write_all(sent).unwrap());
@@ -469,9 +480,7 @@ mod tests {
         let end = (&near).read(&mut [0; 1]);
         assert!(matches!(end, Ok(0) | Err(_)));
         let (near, far) = plain_pair();
-        far.set_nonblocking().unwrap();
-        let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
-        loops.entry().drive(Box::new(Echo { stream: far, writer, unsent })).unwrap();
+        drive_echo(&loops, far).unwrap();
         (&near).write_all(b"x").unwrap();
         assert_eq!((&near).read(&mut [0; 2]).unwrap(), 1);
         stop.set();
@@ -486,9 +495,7 @@ mod tests {
         stop.set();
         loops.wake();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let (writer, unsent) = (StreamWriter::new(TIME), Vec::new());
         let (_near, far) = plain_pair();
-        let echo = Echo { stream: far, writer, unsent };
-        assert!(loops.entry().drive(Box::new(echo)).is_err());
+        assert!(drive_echo(&loops, far).is_err());
     }
 }
